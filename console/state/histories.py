@@ -26,15 +26,16 @@ class BoxHistories:
     def __call__(self, index: int) -> History | None:
         """The engine's past; None where nothing was recorded. Raises SpecdeckError where that
         cannot be read."""
+        from specdeck.engine.blackbox.folder import box_path, is_there
+
         found = self._open.get(index)
-        if found is not None and found.path.exists():
+        if found is not None and is_there(found.path):
             return found
-        from specdeck.engine.blackbox.folder import box_path
         from specdeck.engine.blackbox.history import History
         from specdeck.engine.blackbox.patience import Patience
 
         path = box_path(self._folder, self._urls[index])
-        if not path.exists():
+        if not is_there(path):
             return None
         found = History(path)
         # An engine says what is recorded: hours of its largest states take half a minute to read.

@@ -36,7 +36,7 @@ _PART_S: Final = 0.125
 _SAME_S: Final = 60.0
 """Speed that falls with acceptance is the same fall."""
 _PIECE_S: Final = 3600.0
-"""Of a long time, what is looked through at once."""
+"""Of a long time, what is looked through at once, so that days of a record are never in memory."""
 
 
 class Overviewed(Protocol):
@@ -80,13 +80,22 @@ def list_falls(history: Overviewed, start: float, end: float) -> tuple[Fall, ...
     Those of the last `SETTLED_S` of a record that still grows may yet move. Raises SpecdeckError
     for a record that cannot be read.
     """
-    start, end = max(start, history.first), min(end, history.last)
     found: list[Fall] = []
-    while start < end:  # never of an empty record, whose ends are NaN
-        piece = min(end, start + _PIECE_S)
-        found += [one for one in _list_around(history, start, piece) if start <= one.t < piece]
-        start = piece
+    for first, last in split_time(history, start, end):
+        found += [one for one in _list_around(history, first, last) if first <= one.t < last]
     return tuple(sorted(found, key=lambda one: one.t))
+
+
+def split_time(history: Overviewed, start: float, end: float) -> Iterator[tuple[float, float]]:
+    """The time from `start` to `end`, Unix seconds, that a record knows, in pieces of an hour.
+
+    All but the outer ends are whole multiples of `COLUMN_S`.
+    """
+    start, end = max(history.first, start), min(history.last, end)
+    while start < end:  # never of an empty record: its ends are NaN, which stands first above
+        piece = min(end, _column(start + _PIECE_S) * COLUMN_S)
+        yield start, piece
+        start = piece
 
 
 def _list_around(history: Overviewed, start: float, end: float) -> list[Fall]:

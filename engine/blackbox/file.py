@@ -101,7 +101,8 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
 
 
 def open_for_reading(path: Path) -> sqlite3.Connection:
-    """The file at `path`, whoever wrote it; nothing is written to it.
+    """The file at `path`, whoever wrote it; nothing is written to it, and once it is closed nothing
+    lies beside it that did not before.
 
     A file that lost its end opens as far as it goes. Raises ConfigError for what is no file of a
     black box, UsageError for one of a newer specdeck.
@@ -112,7 +113,10 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
     failure: Exception | None = None
     # As it is; one that lies in a folder that cannot be written to, without what may not have
     # been taken over from its log; one that lost its end.
+    with translate_errors(path):
+        first = _choose_options(path)
     for options, pragma in (
+        (first, None),
         ("mode=ro", None),
         ("immutable=1", None),
         ("immutable=1", "writable_schema"),
@@ -127,11 +131,63 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
         raise failure or sqlite3.DatabaseError("cannot be opened")
 
 
+def _choose_options(path: Path) -> str:
+    """How SQLite leaves nothing beside a file that it reads, and misses nothing of its log.
+
+    To read a file in WAL mode it makes a log and an index of it, and only a connection that may
+    write removes them again, which the last one does on closing.
+    """
+    path = path.resolve()
+    if _size_of(beside(path, "-wal")):
+        return "mode=ro"
+    if not beside(path, ".lock").exists():
+        return "immutable=1"  # no recorder has ever written it there: a copy, or a slice
+    # A recorder may begin at any moment. There is nothing that a last connection would take over.
+    is_ours = path.stat().st_uid == os.geteuid() and not beside(path, "-journal").exists()
+    return "mode=rw" if is_ours else "mode=ro"
+
+
+class _Reader(sqlite3.Connection):
+    """Removes, when it is closed, the index of a log that it was the first to read."""
+
+    made: Path | None = None
+
+    def close(self) -> None:
+        """Closes it; may be called again."""
+        super().close()
+        if self.made is not None:
+            with suppress(OSError):
+                self.made.unlink()
+
+
+def _find_made(path: Path, options: str) -> Path | None:
+    """What opening leaves behind: the index of a log that came along with a copy. Recorders, which
+    share theirs with every reader, have none of it; other readers go on with what they have open.
+    """
+    index = beside(path.resolve(), "-shm")
+    is_made = options == "mode=ro" and not index.exists()
+    return index if is_made and not beside(path.resolve(), ".lock").exists() else None
+
+
+def beside(path: Path, ending: str) -> Path:
+    """The file beside a black box: its log `-wal`, their index `-shm`, its writer's `.lock`."""
+    return path.with_name(f"{path.name}{ending}")
+
+
+def _size_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
 def _open(path: Path, options: str, pragma: str | None) -> sqlite3.Connection:
+    made = _find_made(path, options)
     db = sqlite3.connect(
-        f"{path.absolute().as_uri()}?{options}",
+        f"{path.absolute().as_uri()}?{options}", factory=_Reader,
         uri=True, timeout=PATIENCE_S, isolation_level=None, check_same_thread=False,
     )  # fmt: skip
+    db.made = made
     try:
         with limit_time(db, _OPENING_S, _OPENING_STEPS):
             _harden(db)
@@ -230,7 +286,7 @@ def take_lock(path: Path) -> int | None:
 
     The system releases it when the process ends. Raises ConfigError where there can be none.
     """
-    lock = path.with_name(f"{path.name}.lock")
+    lock = beside(path, ".lock")
     with translate_errors(lock):
         private(path.parent)
         flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW

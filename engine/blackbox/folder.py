@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from specdeck.engine.blackbox.file import take_lock
+from specdeck.engine.blackbox.file import beside, take_lock, translate_errors
 from specdeck.engine.blackbox.history import History
 from specdeck.engine.errors import SpecdeckError, UsageError
 
@@ -62,6 +62,13 @@ def list_boxes(folder: Path) -> tuple[BoxFile, ...]:
     return tuple(sorted(found, key=lambda one: -one.changed))
 
 
+def is_there(path: Path) -> bool:
+    """Whether something lies at `path`; raises ConfigError where that cannot be told, in a folder
+    of another user or on a disk that does not answer."""
+    with translate_errors(path):
+        return path.exists()
+
+
 def open_history(folder: Path, wanted: str) -> History:
     """The black box that `wanted` names: a file, an engine's URL, or what people call the engine.
 
@@ -71,7 +78,9 @@ def open_history(folder: Path, wanted: str) -> History:
     if "://" not in wanted and (wanted.endswith(_SUFFIX) or Path(wanted).is_file()):
         return History(Path(wanted))
     path = box_path(folder, wanted.rstrip("/"))
-    if path.is_file():
+    with translate_errors(path):
+        is_recorded = path.is_file()
+    if is_recorded:
         return History(path)
     boxes = list_boxes(folder)
     for box in boxes:
@@ -98,13 +107,8 @@ def remove_abandoned(folder: Path, before: float) -> int:
             lock = take_lock(path)
             # Looked at once more: a writer may have come and gone before the lock was taken.
             if lock is not None and _find_last_write(path) < before:
-                for name in (
-                    path.name,
-                    f"{path.name}-wal",
-                    f"{path.name}-shm",
-                    f"{path.name}.lock",
-                ):
-                    path.with_name(name).unlink(missing_ok=True)
+                for ending in ("", "-wal", "-shm", ".lock"):
+                    beside(path, ending).unlink(missing_ok=True)
                 number += 1
         if lock is not None:
             os.close(lock)
@@ -124,7 +128,7 @@ def _files(folder: Path) -> Iterator[tuple[Path, float, int]]:
                 continue
             size = about.st_size
             with suppress(OSError):
-                size += _log_of(path).lstat().st_size
+                size += beside(path, "-wal").lstat().st_size
             yield path, _find_last_write(path), size
 
 
@@ -132,7 +136,7 @@ def _find_last_write(path: Path) -> float:
     """Unix time at which a black box, or its log, was written last."""
     changed = path.lstat().st_mtime
     with suppress(OSError):
-        changed = max(changed, _log_of(path).lstat().st_mtime)
+        changed = max(changed, beside(path, "-wal").lstat().st_mtime)
     return changed
 
 
@@ -142,7 +146,3 @@ def _read_host(url: str) -> str | None:
         return urlsplit(url).netloc
     except ValueError:
         return None
-
-
-def _log_of(path: Path) -> Path:
-    return path.with_name(f"{path.name}-wal")

@@ -101,6 +101,7 @@ class History:
                 for index in stretch.indices:
                     if is_over():
                         return
+                    self._rows.refuse_closed()
                     if start <= stretch.times[index] <= end:
                         reading = self._read(stretch, index)
                         if reading is not None:

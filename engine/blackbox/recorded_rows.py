@@ -11,7 +11,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -64,10 +64,21 @@ class RecordedRows:
         self._db = open_for_reading(path)
 
     def close(self) -> None:
-        """Lets go of the file."""
-        with self.lock:
-            self.is_closed = True
+        """Lets go of the file; what a thread asks of it comes to its end."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        is_busy = not self.lock.acquire(blocking=False)
+        if is_busy:
+            self._db.interrupt()  # a thread's question
+            self.lock.acquire()
+        try:
+            if is_busy:  # or closing, which removes what lies beside the file, is interrupted too
+                with suppress(sqlite3.Error):
+                    self._db.execute("SELECT 1").fetchone()
             self._db.close()
+        finally:
+            self.lock.release()
 
     def ask(
         self, question: str, values: Sequence[Any] = (), *, most: int | None = None

@@ -11,7 +11,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
 from types import TracebackType
@@ -52,8 +52,11 @@ class Store:
         self._locks: dict[str, int] = {}
         with self._translate_errors():
             private(path.parent)
-            # Created for its owner only; SQLite gives the same mode to what lies beside it.
-            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+            # Created for its owner only; SQLite gives the same mode to what lies beside it. Not
+            # opened where it exists: closing it again would drop the locks that another store of
+            # this process has on it, and the next process to end would delete its log.
+            with suppress(FileExistsError):
+                os.close(os.open(os.path.realpath(path), os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
             # Every statement is its own transaction.
             self._db = sqlite3.connect(path, timeout=patience_s, isolation_level=None)
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from itertools import pairwise
 from math import nan
 from pathlib import Path
 
@@ -14,7 +15,14 @@ from hypothesis import strategies as st
 from tests.support.readings import URL
 
 from specdeck.engine.blackbox.box import open_box
-from specdeck.engine.blackbox.falls import REACH_S, SETTLED_S, Fall, list_falls
+from specdeck.engine.blackbox.falls import (
+    COLUMN_S,
+    REACH_S,
+    SETTLED_S,
+    Fall,
+    list_falls,
+    split_time,
+)
 from specdeck.engine.blackbox.history import History
 from specdeck.engine.blackbox.summary import Extent, OverviewColumn
 from specdeck.engine.metrics.reading import Reading
@@ -91,6 +99,30 @@ def test_traffic_that_is_even_has_no_fall(seed: int, noise: float) -> None:
     chance = random.Random(seed)
     record = Seconds(noisy(0.5, 1800, chance, noise), noisy(100.0, 1800, chance, noise))
     assert list_falls(record, T0, T0 + 1800) == ()
+
+
+@given(
+    length=st.integers(1, 20_000), start=st.integers(-9_000, 20_000), seconds=st.integers(1, 30_000)
+)
+def test_a_long_time_is_looked_through_in_pieces_that_adjoin(
+    length: int, start: int, seconds: int
+) -> None:
+    record = Seconds([0.5] * length)
+    pieces = list(split_time(record, T0 + start, T0 + start + seconds))
+    first, last = max(T0, T0 + start), min(T0 + length, T0 + start + seconds)
+    if first >= last:
+        assert not pieces
+        return
+    assert (pieces[0][0], pieces[-1][1]) == (first, last)
+    for (_, end), (begin, _) in pairwise(pieces):
+        assert begin == end
+        assert end % COLUMN_S == 0
+    assert all(0 < end - begin <= 3600 for begin, end in pieces)
+
+
+def test_a_record_without_a_reading_is_not_looked_through() -> None:
+    assert not list(split_time(Seconds([]), T0, T0 + 60.0))
+    assert list_falls(Seconds([]), T0, T0 + 60.0) == ()
 
 
 def test_a_rise_a_small_loss_and_an_engine_that_is_down_are_no_falls() -> None:

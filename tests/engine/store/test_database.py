@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -46,6 +48,30 @@ def test_only_its_owner_can_read_it(path: Path) -> None:
         modes = {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()}
     assert set(modes.values()) == {0o600}
     assert path.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_second_store_of_a_process_leaves_the_locks_of_the_first(path: Path) -> None:
+    """A console writes its audit log while a check of its own has the store open."""
+    with Store(path) as held:
+        AuditLog(held).add(ACTION)
+        with Store(path) as second:
+            AuditLog(second).add(ACTION)
+        _add_elsewhere(path)
+        AuditLog(held).add(ACTION)
+        _add_elsewhere(path)
+        AuditLog(held).add(ACTION)
+    with Store(path) as after:
+        assert len(AuditLog(after).actions()) == 6
+
+
+def _add_elsewhere(path: Path) -> None:
+    """By a process that ends: the last one to close a store deletes its write-ahead log."""
+    code = (
+        "import sys; from pathlib import Path;"
+        "from tests.engine.store.test_database import ACTION, AuditLog, Store\n"
+        "with Store(Path(sys.argv[1])) as store: AuditLog(store).add(ACTION)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(path)], check=True)
 
 
 def test_several_at_once_lose_nothing(path: Path) -> None:
