@@ -65,6 +65,9 @@ _POINTERS = frozenset({"FILE", "PATH", "ENV", "NAME", "DIR"})
 
 DEV_MODE = "VLLM_SERVER_DEV_MODE"
 
+_SHOWN_NAMES = ("model", "tokenizer", "hf_config_path", "served_model_name")
+"""Arguments that vLLM tells: as names of models, in errors and in its log."""
+
 _PATHS = ("model", "tokenizer", "hf_config_path", "chat_template", "tool_parser_plugin")
 """Arguments that may be paths, relative to the config."""
 
@@ -93,6 +96,7 @@ def build_config(document: Document, arguments: Arguments) -> Config:
     settings = _read_settings(document)
     _check_environment(document, settings.environment)
     engine_args = _read_engine_args(document, arguments)
+    _check_served(document, engine_args)
     missing = "model" not in engine_args and settings.attach is None
     if missing and not document.has_error("model", "attach"):
         document.refuse((), "no `model` to serve", "add `model: …`, or `attach:` with a `url`")
@@ -352,6 +356,20 @@ def _adapters(engine_args: dict[str, Any]) -> set[str]:
     modules = engine_args.get("lora_modules") or []
     named = (m.get("name") if isinstance(m, dict) else str(m).partition("=")[0] for m in modules)
     return {str(name) for name in named}
+
+
+def _check_served(document: Document, engine_args: Mapping[str, Any]) -> None:
+    """Refuses a credential in what the engine says to every client, and what `ps` shows."""
+    speculative = engine_args.get(SPECULATIVE)
+    draft = speculative.get("model") if isinstance(speculative, dict) else None
+    names = [((name,), engine_args.get(name)) for name in _SHOWN_NAMES]
+    for keys, value in [*names, ((SPECULATIVE, "model"), draft)]:
+        addresses = value if isinstance(value, list) else [value]
+        if any("://" in str(one) and contains_secret("", str(one)) for one in addresses):
+            document.refuse(
+                keys, f"`{keys[-1]}` has a credential in an address, which the engine tells",
+                "give it in the environment, such as HF_TOKEN or AWS_SECRET_ACCESS_KEY",
+            )  # fmt: skip
 
 
 def resolve_paths(engine_args: Mapping[str, Any], folder: Path) -> dict[str, Any]:

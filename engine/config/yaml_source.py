@@ -123,17 +123,18 @@ def parse(text: str, path: Path) -> Document:
                 remedy="begin with `model: …`",
             )
         return _Builder(path, loader).document(root)
+    # `from None` in all of them: PyYAML's own words quote the lines, and what is secret in them.
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = Place(path, mark.line + 1 if mark else 1)
-        raise ConfigError(f"not valid YAML: {error.problem}", place=place) from error
+        raise ConfigError(f"not valid YAML: {error.problem}", place=place) from None
     except yaml.reader.ReaderError as error:
         place = Place(path, text.count("\n", 0, error.position) + 1)
-        raise ConfigError("a character that YAML does not allow", place=place) from error
+        raise ConfigError("a character that YAML does not allow", place=place) from None
     except yaml.YAMLError as error:
-        raise ConfigError(f"not valid YAML: {error}", place=Place(path, 1)) from error
-    except RecursionError as error:
-        raise ConfigError("nested too deeply to be a config", place=Place(path, 1)) from error
+        raise ConfigError(f"not valid YAML: {error}", place=Place(path, 1)) from None
+    except RecursionError:
+        raise ConfigError("nested too deeply to be a config", place=Place(path, 1)) from None
     finally:
         if loader is not None:
             loader.dispose()

@@ -137,7 +137,10 @@ class PinPlaces:
     def find(self) -> Path:
         """Where a pin is read: `home`, unless there is one under the URL alone."""
         home, by_url = self.home, self._by_url
-        return by_url if by_url != home and by_url.exists() and not home.exists() else home
+        try:
+            return by_url if by_url != home and by_url.exists() and not home.exists() else home
+        except OSError:  # another user's folder, which whoever reads it says
+            return home
 
 
 def file_name(name: str) -> str:

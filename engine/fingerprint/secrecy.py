@@ -53,7 +53,7 @@ _KEY_BEFORE = _set(
 _KEY_AFTER = _set(
     "value values cache head heads dim dtype scale scales norm proj projection state states size"
     " bias multiplier query mask padding length len layout block quant quantization rotation group"
-    " groups num prefix"
+    " groups num prefix error"
 )
 _PASSES = _set(
     "pre post grad custom graph fx fusion inductor lowering forward backward prefill decode cat"
@@ -82,8 +82,9 @@ def is_secret(name: str) -> bool:
 
     >>> [is_secret(name) for name in ("VLLM_API_KEYS", "accessToken", "passwd", "authorization")]
     [True, True, True, True]
-    >>> [is_secret(name) for name in ("max_tokens", "tokensPerBlock", "num_key_value_heads")]
-    [False, False, False]
+    >>> names = ("max_tokens", "tokensPerBlock", "num_key_value_heads", "KeyError")
+    >>> [is_secret(name) for name in names]
+    [False, False, False, False]
     """
     words = tuple(_words(name))
     kinds = frozenset(words)

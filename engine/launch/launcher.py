@@ -20,6 +20,7 @@ from specdeck.engine.demo import deepen
 from specdeck.engine.errors import StartFailed, Unreachable, UsageError
 from specdeck.engine.launch import command, ports, process
 from specdeck.engine.launch.failure_reason import find_reason
+from specdeck.engine.launch.guard import Guard
 from specdeck.engine.launch.machine import detect_build
 from specdeck.engine.launch.ownership import PortOwner
 from specdeck.engine.launch.private_arguments import write_private
@@ -60,7 +61,9 @@ class Launch:
         last_elapsed: float | None = None,
         version: str | None = None,
         python: str = sys.executable,
+        guarded: bool = False,
     ) -> None:
+        """A `guarded` engine ends with this process, also where that is killed."""
         self.config = config
         self.record: Record | None = None
         """The engine's own record; None before there is a process."""
@@ -83,6 +86,8 @@ class Launch:
         self._last_elapsed = last_elapsed
         self._version = version
         self._python = python
+        self._guarded = guarded
+        self._guard: Guard | None = None
         self._started: StartedEngine | None = None
         self._owner: PortOwner | None = None
         self._ending: StartFailed | None = None
@@ -101,6 +106,8 @@ class Launch:
         yield self._moment("process", began)
         self._started = self._start()
         self.record = self._started.record
+        if self._guarded:
+            self._guard = Guard(self.record, self._locations.engines, self._environment)
         async for moment in follow(
             Path(self.record.log),
             exit_code=self.exit_code,
@@ -130,6 +137,9 @@ class Launch:
         """Ends every process of the engine; without effect when there is none."""
         if self.record is not None:
             await stop_engine(self.record, self._registry, grace_s=grace_s, on_progress=on_progress)
+        if self._guard is not None:
+            await asyncio.to_thread(self._guard.close)
+            self._guard = None
 
     def failure(self) -> StartFailed:
         """Why the start failed, for one line on a terminal."""

@@ -74,6 +74,10 @@ class ChangeClient(Protocol):
         """The engine's word on `change`; raises SpecdeckError when it is refused."""
 
 
+WaitsFor = Literal["speculation", "breaker"]
+"""Without which nothing comes of a k: the mode, or a breaker that is closed."""
+
+
 @dataclass(frozen=True, slots=True)
 class ChangeRequested:
     """The change is on its way to the engine."""
@@ -91,8 +95,8 @@ class ChangeApplied:
     """From the request to the engine's word, milliseconds."""
     undo: str
     """The command that takes it back."""
-    is_dormant: bool = False
-    """Whether its k takes effect only when speculation is back on."""
+    waits_for: WaitsFor | None = None
+    """What its k is stored for; None where it is in force, or the change has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +258,7 @@ async def make_change(
     applied_at = clock()
     failure = record.add(applied, instance=known.instance)
     ack_ms = (applied_at - requested_at) * 1e3
-    yield ChangeApplied(change, applied, ack_ms, record.undo(applied), is_dormant(known, applied))
+    yield ChangeApplied(change, applied, ack_ms, record.undo(applied), find_wait(known, applied))
     if failure is not None:
         yield failure
     proof = Proof(known, applied, requested_at=requested_at, applied_at=applied_at,
@@ -326,9 +330,28 @@ async def _follow(
     return ChangeNotObserved("unreachable")
 
 
-def is_dormant(known: EngineState, applied: AppliedChange) -> bool:
-    """Whether the change sets a k that waits for the end of target-only."""
-    return applied.applied.get("k") is not None and _mode(known, applied) == "target-only"
+def find_wait(known: EngineState, applied: AppliedChange) -> WaitsFor | None:
+    """What the k of a change waits for; None where it is in force at once, or there is none."""
+    if applied.applied.get("k") is None:
+        return None
+    if _mode(known, applied) == "target-only":
+        return "speculation"
+    return "breaker" if applied.applied.get("breaker", known.breaker) == "open" else None
+
+
+def is_only_k(applied: AppliedChange) -> bool:
+    """Whether a change is of the k that is set, and of nothing that is in force without it."""
+    return set(applied.applied) - {"policy"} == {"k"}
+
+
+def describe_wait(waits_for: WaitsFor) -> str:
+    """When a k that is stored takes effect.
+
+    >>> describe_wait("breaker")
+    'it takes effect when the breaker closes'
+    """
+    when = {"speculation": "speculation is back", "breaker": "the breaker closes"}[waits_for]
+    return f"it takes effect when {when}"
 
 
 def expected_k(known: EngineState, applied: AppliedChange) -> float | None:

@@ -107,7 +107,10 @@ class HardSweep:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`sweep` is of `engine`, and as patient as HARD_LEASE_S; the rest is as for a Sweep."""
+        """`sweep` is of `engine`, its rounds are given, and it is as patient as HARD_LEASE_S.
+
+        The rest is as for a Sweep.
+        """
         self._sweep = sweep
         self._engine, self._url, self._name = engine, url, name
         self._reference, self._reference_url = reference, reference_url
@@ -149,6 +152,7 @@ class HardSweep:
         async with AsyncExitStack() as load, aclosing(self._sweep.events()) as swept:
             planned = await anext(swept)
             assert isinstance(planned, Plan)  # it begins so, or raises
+            assert planned.limit_s is None  # each round has a place for the other engine
             yield planned
             for round in range(planned.rounds):
                 order = [*([False] * len(planned.ks)), True]

@@ -94,7 +94,9 @@ def default_token_file(port: int, environment: Mapping[str, str]) -> Path:
     if home:
         root = Path(home).expanduser().absolute() / "state"
     else:
-        root = (Path(state) if state else Path.home() / ".local" / "state") / "specdeck"
+        # A relative one counts for nothing: it would name another folder in every working folder.
+        named = Path(state or "")
+        root = (named if named.is_absolute() else Path.home() / ".local" / "state") / "specdeck"
     return root / "tokens" / f"port-{port}"
 
 

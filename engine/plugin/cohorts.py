@@ -182,7 +182,7 @@ class CohortCells:
         """The words and the row of each cell, for `read_cohorts`."""
         return [[*key, *cell.row()] for key, cell in self._cells.items()]
 
-    def folded(self) -> list[list[Any]]:
+    def list_folded(self) -> list[list[Any]]:
         """Dimension, word and row of what is not told apart."""
         return [[*pair, *cell.row()] for pair, cell in self._folded.items()]
 

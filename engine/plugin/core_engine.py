@@ -210,8 +210,8 @@ class CoreEngine:
         return {
             "k_max": counts.k_max,
             "cells": counts.cells.cells(),
-            "folded": counts.cells.folded(),
-            "unfinished": counts.unfinished(),
+            "folded": counts.cells.list_folded(),
+            "unfinished": counts.sum_unfinished(),
             "drafts": tally.drafts,
             "drafted_per_position": tally.drafted_per_position,
             "accepted_per_position": tally.accepted_per_position,
@@ -232,7 +232,7 @@ class CoreEngine:
             "running": running,
             "waiting": waiting,
             "active": counts.active(),
-            "finished": counts.finished(),
+            "finished": counts.list_finished(),
         }
 
     def _no_cohorts(self) -> Capability:

@@ -1,15 +1,17 @@
-"""Masks credentials in everything that a process of the engine logs.
+"""Masks credentials in everything that a process of the engine logs, prints or raises.
 
-vLLM logs its arguments as it starts. An engine that has a secret among them is told by a variable,
-so that no other pays for looking through every line.
+vLLM logs its arguments as it starts, and tracebacks quote them: those that Python writes to stderr,
+and those that logging adds to a record. What C code writes by itself is not masked. An engine that
+has a secret among them is told by a variable, so that no other pays for looking through every line.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TextIO
 
 from specdeck.engine.fingerprint.secrecy import redact
 from specdeck.engine.protocol.messages import MASK_VARIABLE
@@ -18,7 +20,8 @@ _MASKS = "_specdeck_masks"
 
 
 def mask_logs(environment: Mapping[str, str] = os.environ) -> None:
-    """Has every record of this process made without credentials, where that is asked for.
+    """Has every record of this process made without credentials, and so all that is written to
+    stdout and stderr, where that is asked for.
 
     Safe to call again.
     """
@@ -39,3 +42,21 @@ def mask_logs(environment: Mapping[str, str] = os.environ) -> None:
 
     setattr(make_masked, _MASKS, True)
     logging.setLogRecordFactory(make_masked)
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # closed by whoever started the engine
+            _mask_stream(stream)
+
+
+def _mask_stream(stream: TextIO) -> None:
+    """Has what is written to `stream` from now on written without credentials.
+
+    By its method, as vLLM puts the process's name before each line: what was handed out before,
+    to a handler of logging for one, is the same stream.
+    """
+    write = stream.write
+
+    def write_masked(text: str) -> int:
+        write(redact(text))
+        return len(text)
+
+    stream.write = write_masked  # type: ignore[method-assign]

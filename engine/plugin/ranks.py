@@ -120,14 +120,14 @@ class Ranks:
         mark, asked = secrets.token_hex(8), change.as_json()
         waited = time.monotonic() - began
         payload = {"change": asked, "until": time.time() + _BEGIN_S - waited, "mark": mark}
-        (first,) = await self._ask_some([0], "change", payload, _ANSWER_S - waited)
+        (first,) = await self._ask_change([0], payload, _ANSWER_S - waited)
         if _is_refused(first):
             return first  # it knows why, and nobody else was asked
         answers = [first]
         if "error" not in first:
             asked.pop("expect_version", None)  # the first one's is what clients go by
             left = _ANSWER_S - (time.monotonic() - began)
-            answers += await self._ask_some(range(1, len(self)), "change", payload, left)
+            answers += await self._ask_change(range(1, len(self)), payload, left)
         fault = _find_fault(answers)
         if fault is None:
             return _merge(answers)
@@ -137,6 +137,17 @@ class Ranks:
             words = f"{fault}; rank {', '.join(stuck)} could not, and the ranks differ"
             raise Refusal(503, "ranks", words, "set k and mode again, or restart the engine")
         raise fault
+
+    async def _ask_change(
+        self, ranks: Sequence[int], payload: Mapping[str, Any], patience_s: float
+    ) -> list[Answer]:
+        """As `_ask_some`; a rank that says late before it can be has another clock."""
+        answers = await self._ask_some(ranks, "change", payload, patience_s)
+        left = payload["until"] - time.time()
+        return [
+            _blame_clock(rank, left) if left > 0 and _is_late(answer) else answer
+            for rank, answer in zip(ranks, answers, strict=True)
+        ]
 
     async def _ask_some(
         self, ranks: Iterable[int], command: str, payload: Mapping[str, Any], patience_s: float
@@ -162,6 +173,19 @@ def _outcome(task: asyncio.Task[Answer], patience_s: float) -> Answer:
 def _is_refused(answer: Answer) -> bool:
     """Whether a rank did not do what it was asked, and says so itself."""
     return "error" in answer and not answer.get("unknown")
+
+
+def _is_late(answer: Answer) -> bool:
+    return _is_refused(answer) and bool(answer["error"]["code"] == "late")
+
+
+def _blame_clock(rank: int, seconds: float) -> Answer:
+    """The refusal of a rank whose host is ahead: its clock had passed the end of the change
+    `seconds` before this host's did."""
+    words = f"the clock of rank {rank}'s host is at least {seconds:.1f} s ahead of the API server's"
+    remedy = "set the clocks of all hosts of the engine by one time service"
+    refusal = Refusal(503, "clocks", words, remedy)
+    return {**refusal.as_json(), "status": refusal.status}
 
 
 def _find_fault(answers: Sequence[Answer]) -> Refusal | None:

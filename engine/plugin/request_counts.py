@@ -98,7 +98,7 @@ class RequestCounts:
         """Whether counting ended with an error, which the engine's log has."""
         return self._guard.failed
 
-    def unfinished(self) -> list[int]:
+    def sum_unfinished(self) -> list[int]:
         """The row of all requests that have drafts and have not finished."""
         self._guard(self._steps.fold)
         tallies = list(self._tallies.values())
@@ -326,7 +326,7 @@ class RequestCounts:
             ),
         }  # fmt: skip
 
-    def finished(self) -> list[dict[str, Any]]:
+    def list_finished(self) -> list[dict[str, Any]]:
         """Those that ended last, the newest first."""
         return [
             {

@@ -209,10 +209,10 @@ class Repetition:
         """The alarm as a line.
 
         >>> print(Repetition(0.998, 12))
-        acceptance 100% for 12 windows: the output may repeat itself
+        acceptance 100 % for 12 windows: the output may repeat itself
         """
         return (
-            f"acceptance {self.accepted:.0%} for {self.windows} windows: "
+            f"acceptance {self.accepted * 100:.0f} % for {self.windows} windows: "
             "the output may repeat itself"
         )
 

@@ -175,7 +175,7 @@ class Cohorts:
         """The length of what is told by position."""
         return len(self.drafted_per_position)
 
-    def finished(self) -> CohortCounts:
+    def sum_finished(self) -> CohortCounts:
         """All finished requests together."""
         folded = (word.counts for word in self.folded if word.by == DIMENSIONS[0])
         return sum_counts((*(cell.counts for cell in self.cells), *folded), self.k_max)
@@ -252,7 +252,7 @@ def merge_cohorts(replies: Sequence[Cohorts]) -> Cohorts:
     >>> words = ("4-15", "0%", "4-15", "none", "none", "greedy", "no", "stop")
     >>> rank = Cohorts("i", 1.0, (CohortCell(Cohort(*words), counts),), (), counts, 4, (4,), (2,))
     >>> both = merge_cohorts([rank, rank])
-    >>> len(both.cells), both.finished().drafts, both.unfinished.drafts, both.drafts
+    >>> len(both.cells), both.sum_finished().drafts, both.unfinished.drafts, both.drafts
     (1, 4, 4, 8)
     """
     first, k_max = replies[0], replies[0].k_max

@@ -84,7 +84,7 @@ def test_sums_are_those_of_vllms_scheduler_through_preemptions_and_aborts(config
     def told() -> Any:
         return read_cohorts(
             {"k_max": K, "instance": "i", "t": 1.0, "cells": counts.cells.cells(),
-             "folded": counts.cells.folded(), "unfinished": counts.unfinished(),
+             "folded": counts.cells.list_folded(), "unfinished": counts.sum_unfinished(),
              "drafts": drafts, "drafted_per_position": drafted, "accepted_per_position": accepted}
         )  # fmt: skip
 
@@ -118,7 +118,7 @@ def test_sums_are_those_of_vllms_scheduler_through_preemptions_and_aborts(config
             gone = rng.choice(sorted(scheduler.requests))
             scheduler.finish_requests(gone, RequestStatus.FINISHED_ABORTED)
         found = told()
-        both = found.finished(), found.unfinished
+        both = found.sum_finished(), found.unfinished
         assert sum(each.drafts for each in both) == drafts
         for name, sums in (("drafted_per_position", drafted), ("accepted_per_position", accepted)):
             parts = zip(*(getattr(each, name) for each in both), strict=True)
@@ -126,9 +126,9 @@ def test_sums_are_those_of_vllms_scheduler_through_preemptions_and_aborts(config
         assert len(counts.active()) == len(scheduler.requests)
     assert not scheduler.requests
     found = told()
-    assert found.finished().requests == 40
+    assert found.sum_finished().requests == 40
     assert found.unfinished.drafts == 0
-    assert found.finished().preemptions > 0
+    assert found.sum_finished().preemptions > 0
     by_word = found.by_word()
     assert by_word["finish", "abort"].requests > 3
     assert by_word["finish", "length"].requests > 3

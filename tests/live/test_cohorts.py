@@ -73,10 +73,10 @@ async def mixed_traffic(driver: Driver, prompts: Prompts) -> None:
         await driver.put(**change)  # leaving cold preempts what runs
         found = await cohorts_of(driver)
         # At one moment, with most of the requests under way.
-        assert found.finished().drafts + found.unfinished.drafts == found.drafts
+        assert found.sum_finished().drafts + found.unfinished.drafts == found.drafts
         for name in ("drafted_per_position", "accepted_per_position"):
             parts = zip(
-                getattr(found.finished(), name), getattr(found.unfinished, name), strict=True
+                getattr(found.sum_finished(), name), getattr(found.unfinished, name), strict=True
             )
             assert tuple(map(sum, parts)) == getattr(found, name)
     await work
@@ -88,7 +88,7 @@ async def test_cells_add_up_to_vllms_counters_with_aborted_and_preempted_request
 ) -> None:
     await mixed_traffic(driver, prompts)
     counters, found = await driver.counters(), await cohorts_of(driver)
-    finished = found.finished()
+    finished = found.sum_finished()
     assert counters["drafts"] > 0
     assert counters["preemptions"] > 0
     assert figures(finished) == {name: counters[name] for name in OURS}
@@ -125,5 +125,5 @@ async def test_the_metrics_page_has_the_same_by_each_dimension_and_every_positio
         }
     lines = re.findall(rf'^vllm:{POSITIONS}\{{.*position="(\d+)"\}} (\S+)$', page, re.MULTILINE)
     accepted = [float(value) for _, value in sorted(lines, key=lambda line: int(line[0]))]
-    finished = (await cohorts_of(driver)).finished()
+    finished = (await cohorts_of(driver)).sum_finished()
     assert list(finished.accepted_per_position) == accepted

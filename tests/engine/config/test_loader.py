@@ -125,6 +125,22 @@ def test_vllm_arguments_pass_through_as_given(loaded: Loaded) -> None:
             "model: a/b\nuds: /tmp/s\n",
             "c.yaml:2: `uds` is not for a config: leave it out: specdeck talks HTTP on a port",
         ),
+        (
+            "seed: 1\nmodel: s3://me:hush@store/model\n",
+            "c.yaml:2: `model` has a credential in an address, which the engine tells: "
+            "give it in the environment, such as HF_TOKEN or AWS_SECRET_ACCESS_KEY",
+        ),
+        (
+            "model: a/b\nserved_model_name: [x, 'https://hub/x?api_key=hush']\n",
+            "c.yaml:2: `served_model_name` has a credential in an address, which the engine tells: "
+            "give it in the environment, such as HF_TOKEN or AWS_SECRET_ACCESS_KEY",
+        ),
+        (
+            "model: a/b\nspeculative_config:\n  method: eagle\n  num_speculative_tokens: 3\n"
+            "  model: https://me:hush@hub/draft\n",
+            "c.yaml:5: `model` has a credential in an address, which the engine tells: "
+            "give it in the environment, such as HF_TOKEN or AWS_SECRET_ACCESS_KEY",
+        ),
     ],
 )
 def test_what_is_wrong_is_one_line_with_its_place(refused: Refused, text: str, line: str) -> None:

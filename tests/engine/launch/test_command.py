@@ -289,7 +289,7 @@ def test_several_api_servers_are_started_by_what_can(
 SECRETS = """\
 model: a/b
 seed: 7
-served_model_name: [x, 'https://me:hush-5@hub/x']
+allowed_media_domains: [x, 'https://me:hush-5@hub/x']
 middleware: ['a.B', 'c.D?password=hush-4']
 otlp_traces_endpoint: http://me:hush-1@collector:4317
 kv_transfer_config:
@@ -338,7 +338,8 @@ def test_vllm_reads_the_same_from_the_file_as_from_a_command_line(tmp_path: Path
         "from vllm.utils.argparse_utils import FlexibleArgumentParser\n"
         "make = find_in_first(PARSER_MODULES, 'make_arg_parser')\n"
         "args = make(FlexibleArgumentParser()).parse_args(sys.argv[1:])\n"
-        "print(json.dumps([args.otlp_traces_endpoint, args.middleware, args.served_model_name,"
+        "print(json.dumps([args.otlp_traces_endpoint, args.middleware,"
+        " args.allowed_media_domains,"
         " args.kv_transfer_config.kv_connector_extra_config, args.seed, args.model]))\n"
     )
     done = subprocess.run(

@@ -289,10 +289,10 @@ async def test_k_zero_is_observed_too(state: State) -> None:
     assert end.k == 0.0
 
 
-async def test_k_set_in_target_only_says_that_it_is_dormant(state: State) -> None:
+async def test_k_set_in_target_only_says_what_it_waits_for(state: State) -> None:
     _, applied, end = await SteppingEngine(state(k=0, mode="target-only")).events(Change(k=3))
     assert isinstance(applied, ChangeApplied)
-    assert (applied.applied.applied, applied.is_dormant) == ({"k": 3}, True)
+    assert (applied.applied.applied, applied.waits_for) == ({"k": 3}, "speculation")
     assert isinstance(end, ChangeObserved)
     assert end.k == 0.0
 

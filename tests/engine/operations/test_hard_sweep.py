@@ -107,7 +107,7 @@ def make(state: Callable[..., EngineState]) -> Make:
             finally:
                 engine.idle, at["load"] = True, None
 
-        request = SweepRequest("ann", (0, 3), seconds, lease_s=HARD_LEASE_S)
+        request = SweepRequest("ann", (0, 3), seconds, 6, lease_s=HARD_LEASE_S)
         common: dict[str, Any] = {
             "url": URL, "name": "demo", "clock": serving.clock,
             "sleep": sleep, "wall": lambda: 1000.0,

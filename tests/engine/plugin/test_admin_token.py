@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from specdeck.engine.plugin.admin_token import ensure_token_file, is_accepted, write_token
+from specdeck.engine.paths import locations
+from specdeck.engine.plugin.admin_token import (
+    default_token_file,
+    ensure_token_file,
+    is_accepted,
+    write_token,
+)
 from specdeck.engine.protocol.messages import TOKEN_FILE_VARIABLE
 
 
@@ -18,6 +24,20 @@ def test_a_token_file_is_its_owners_only(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert environment[TOKEN_FILE_VARIABLE] == str(path)
+
+
+@pytest.mark.parametrize("relative", ["state", "./state", "~/state", " "])
+def test_a_relative_state_folder_counts_for_nothing(
+    relative: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The token would lie in whichever folder the engine was started, and no console find it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_STATE_HOME", relative)
+    monkeypatch.delenv("SPECDECK_HOME", raising=False)
+    found = default_token_file(8000, os.environ)
+    assert found == tmp_path / "home" / ".local" / "state" / "specdeck" / "tokens" / "port-8000"
+    assert found.parent == locations(os.environ).tokens
 
 
 def test_whatever_the_umask_nobody_else_can_put_another_folder_there(tmp_path: Path) -> None:

@@ -30,7 +30,8 @@ K = 2
 def told(cells: CohortCells) -> Cohorts:
     """What the cells say, with nothing under way."""
     answer: dict[str, Any] = {
-        "k_max": K, "instance": "one", "t": 1.0, "cells": cells.cells(), "folded": cells.folded(),
+        "k_max": K, "instance": "one", "t": 1.0,
+        "cells": cells.cells(), "folded": cells.list_folded(),
         "unfinished": [0] * (4 + cells.size), "drafts": 0, "drafted_per_position": (0,) * K,
         "accepted_per_position": (0,) * K,
     }  # fmt: skip
@@ -74,7 +75,7 @@ def test_whatever_comes_cells_stay_few_and_every_dimension_has_every_draft(
         assert counts.drafts == expected[by, word, "drafts"]
     for by in DIMENSIONS:
         assert sum(c.requests for (b, _), c in by_word.items() if b == by) == len(finished)
-    assert found.finished().requests == len(finished)
+    assert found.sum_finished().requests == len(finished)
 
 
 def test_the_cohort_that_was_not_seen_for_longest_is_folded() -> None:
@@ -109,7 +110,7 @@ def test_two_thousand_adapters_have_few_words_and_lose_no_request() -> None:
     adapters = {word for by, word in found.by_word() if by == "adapter"}
     assert len(adapters) <= MOST_ADAPTERS + 1
     assert OTHER in adapters
-    assert found.finished().requests == 2_000
+    assert found.sum_finished().requests == 2_000
 
 
 def test_an_adapter_that_is_seen_most_has_a_word_however_late_it_comes() -> None:
@@ -138,7 +139,7 @@ def test_folded_requests_of_an_adapter_without_a_word_are_those_of_others() -> N
         cells.add(key(adapter=cells.name_adapter("late")), None, 1, 1, 0)
     words = {word for by, word in told(cells).by_word() if by == "adapter"}
     assert len(words) <= MOST_ADAPTERS + 1
-    assert told(cells).finished().requests == MOST_ADAPTERS + 10
+    assert told(cells).sum_finished().requests == MOST_ADAPTERS + 10
 
 
 def test_names_that_nobody_asked_for_again_leave_no_trace_in_memory() -> None:
@@ -170,6 +171,6 @@ def test_ranks_are_told_as_one() -> None:
         cells.add(key(word), [0, 1, 2, 2, 1, 0], 9, 4, 0)
     rank = told(cells)
     both = merge_cohorts([rank, rank])
-    assert both.finished().requests == 2 * rank.finished().requests
+    assert both.sum_finished().requests == 2 * rank.sum_finished().requests
     assert {each.drafts for each in both.by_word().values()} <= {6, 12}
     assert Cohorts.from_json(both.as_json()) == both

@@ -210,7 +210,7 @@ async def test_cohorts_are_told_in_words_and_add_up_to_vllms_counters(ask: Askin
     (cell,) = found.cells
     assert cell.cohort.prompt == "16-63"
     assert cell.counts.drafted_per_position == (5, 4)
-    together = [found.finished(), found.unfinished]
+    together = [found.sum_finished(), found.unfinished]
     assert sum(each.drafts for each in together) == found.drafts
     for name in ("drafted_per_position", "accepted_per_position"):
         parts = zip(*(getattr(each, name) for each in together), strict=True)

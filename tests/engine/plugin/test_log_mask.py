@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import logging
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,11 +18,55 @@ ASKED = {"SPECDECK_MASK_LOGS": "1"}
 
 
 @pytest.fixture(autouse=True)
-def factory() -> Iterator[object]:
-    """Python's own again after the test."""
+def factory(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
+    """Python's own again after the test, and the streams as they were."""
     before = logging.getLogRecordFactory()
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, io.StringIO())
     yield before
     logging.setLogRecordFactory(before)
+
+
+ENGINE = """
+import logging, multiprocessing, sys
+from specdeck.engine.plugin.log_mask import mask_logs
+
+ARGS = {"extra": {"store_password": "hush", "seed": 1}}
+
+def fail():
+    mask_logs()
+    print("worker", ARGS)
+    raise ValueError(f"cannot use {ARGS}")
+
+if __name__ == "__main__":
+    logging.basicConfig(stream=sys.stderr)
+    mask_logs()
+    try:
+        raise KeyError(str(ARGS))
+    except KeyError:
+        logging.exception("the engine core failed")
+    child = multiprocessing.get_context("spawn").Process(target=fail)
+    child.start()
+    child.join()
+    fail()
+"""
+
+
+@pytest.mark.parametrize(("environment", "masked"), [(ASKED, True), ({}, False)])
+def test_a_traceback_and_what_is_printed_hold_no_credential(
+    environment: dict[str, str], masked: bool, tmp_path: Path
+) -> None:
+    """Of the engine core's processes, of logging's own tracebacks and of one that ends Python."""
+    program = tmp_path / "engine.py"
+    program.write_text(ENGINE)
+    done = subprocess.run(
+        [sys.executable, str(program)], env={**os.environ, **environment},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    said = done.stdout + done.stderr
+    assert ("hush" not in said) is masked
+    assert said.count("'seed': 1") == 5
+    assert said.count("Traceback (most recent call last):") == 3
 
 
 def test_no_credential_is_logged(caplog: pytest.LogCaptureFixture) -> None:

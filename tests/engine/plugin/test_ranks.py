@@ -128,6 +128,34 @@ async def test_the_version_that_is_expected_is_the_first_ranks() -> None:
     assert answer["status"] == 409
 
 
+@dataclass
+class HostsApart(Cores):
+    """The last rank is on a host whose clock is ahead."""
+
+    ahead_s: float = 0.0
+
+    def answer(self, rank: int, command: str, payload: str) -> str:
+        told = json.loads(payload)
+        if command == "change" and rank == 1:
+            told["until"] -= self.ahead_s
+        return super().answer(rank, command, json.dumps(told))
+
+
+async def test_a_host_whose_clock_is_ahead_is_named() -> None:
+    """Each change was refused as late, whatever the operator did."""
+    cores = HostsApart(ahead_s=60.0)
+    with pytest.raises(Refusal, match=r"the clock of rank 1's host is at least \d\.\d s") as found:
+        await together(cores).change(Change(k=3))
+    assert found.value.code == "clocks"
+    assert settings(cores) == {(5, "speculate", "warm", "closed")}
+    assert (await together(HostsApart(ahead_s=1.0)).change(Change(k=3)))["applied"] == {"k": 3}
+
+
+async def test_a_change_that_was_late_by_both_clocks_is_late(late: None) -> None:
+    answer = await together(Cores()).change(Change(k=3))
+    assert answer["error"]["code"] == "late"
+
+
 async def test_a_rank_that_fails_has_every_rank_take_the_change_back() -> None:
     cores = Cores()
     await together(cores).change(Change(k=2))

@@ -113,7 +113,7 @@ def counts(scheduler: Scheduler) -> RequestCounts:
 def told(counts: RequestCounts) -> Cohorts:
     return read_cohorts(
         {"k_max": K, "instance": "one", "t": 1.0, "cells": counts.cells.cells(),
-         "folded": counts.cells.folded(), "unfinished": counts.unfinished(), "drafts": 0,
+         "folded": counts.cells.list_folded(), "unfinished": counts.sum_unfinished(), "drafts": 0,
          "drafted_per_position": (0,) * K, "accepted_per_position": (0,) * K}
     )  # fmt: skip
 
@@ -139,7 +139,7 @@ def test_nothing_of_what_a_client_sent_is_held_once_a_request_has_ended(
     del one
     gc.collect()
     assert sent() is None
-    (line,) = counts.finished()
+    (line,) = counts.list_finished()
     assert (line["k"], line["structured"]) == (2, "json")
 
 
@@ -193,7 +193,7 @@ def test_sums_are_vllms_own_at_every_moment(scheduler: Scheduler, counts: Reques
     for name, drafted, accepted, invalid in moves * 3:
         scheduler.draft(name, drafted, accepted, invalid)
         found = told(counts)
-        everything = [found.finished(), found.unfinished]
+        everything = [found.sum_finished(), found.unfinished]
         assert sum(each.drafts for each in everything) == scheduler.drafts
         for by, sums in (("drafted", scheduler.drafted), ("accepted", scheduler.accepted)):
             parts = [getattr(each, f"{by}_per_position") for each in everything]
@@ -204,7 +204,7 @@ def test_sums_are_vllms_own_at_every_moment(scheduler: Scheduler, counts: Reques
     for name in names:
         finish(scheduler, held[name])
     assert told(counts).unfinished.drafts == 0
-    assert told(counts).finished().drafts == scheduler.drafts
+    assert told(counts).sum_finished().drafts == scheduler.drafts
     assert not counts._tallies
     assert not counts._held
 
@@ -351,7 +351,7 @@ def test_the_newest_finished_ones_are_kept_with_why_they_ended(
         scheduler.add_request(one)
         scheduler.draft(f"r{number}", 3, 1)
         finish(scheduler, one)
-    lines = counts.finished()
+    lines = counts.list_finished()
     assert [line["number"] for line in lines[:2]] == [MOST_FINISHED + 10, MOST_FINISHED + 9]
     assert len(lines) == MOST_FINISHED
     assert {line["state"] for line in lines} == {"length"}

@@ -88,14 +88,14 @@ class Engine:
     def told(self) -> Cohorts:
         return read_cohorts(
             {"k_max": K, "instance": "one", "t": 1.0, "cells": self.counts.cells.cells(),
-             "folded": self.counts.cells.folded(), "unfinished": self.counts.unfinished(),
+             "folded": self.counts.cells.list_folded(), "unfinished": self.counts.sum_unfinished(),
              "drafts": 0, "drafted_per_position": (0,) * K, "accepted_per_position": (0,) * K}
         )  # fmt: skip
 
     def assert_sums(self) -> None:
         """What is told of requests comes to what vLLM counted, to the last draft."""
         found = self.told()
-        both = [found.finished(), found.unfinished]
+        both = [found.sum_finished(), found.unfinished]
         assert sum(each.drafts for each in both) == self.drafts
         for by, sums in (("drafted", self.drafted), ("accepted", self.accepted)):
             parts = [getattr(each, f"{by}_per_position") for each in both]
@@ -153,8 +153,8 @@ def test_a_request_that_ends_has_the_drafts_of_its_last_step() -> None:
         engine.step()
     found = engine.told()
     assert found.unfinished.drafts == 0
-    assert found.finished().requests == 30
-    lines = {line["number"]: line["drafts"] for line in engine.counts.finished()}
+    assert found.sum_finished().requests == 30
+    lines = {line["number"]: line["drafts"] for line in engine.counts.list_finished()}
     drafts = [own[0] for own in engine.by_request.values()]
     assert sorted(number for number in lines.values() if number) == sorted(drafts)
 
