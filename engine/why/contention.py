@@ -15,7 +15,7 @@ from math import sqrt
 from statistics import fmean, stdev
 from typing import Final
 
-from specdeck.engine.why.causes import Cause, Figure, Finding, Movement, RuledOut, Untold
+from specdeck.engine.why.causes import Cause, Figure, Finding, Movement, Untold, dismiss
 from specdeck.engine.why.cpu_wait import CpuWait
 from specdeck.engine.why.evidence import Evidence
 from specdeck.engine.why.figures import Estimate
@@ -83,9 +83,7 @@ def _judge(evidence: Evidence, slower: Cause | None) -> Finding:
     share = _estimate([one.waiting for one in waits])
     most = _mean_most(waits)
     if slower is None and share.low < MUCH_WAITING:
-        if share.high < MUCH_WAITING:
-            return RuledOut(_NAME, share)
-        return Untold(_NAME, "wide", share)
+        return dismiss(_NAME, share)
     if slower is not None and share.value < MUCH_WAITING:  # the engine core's, then
         share = Estimate(most, min(most, share.value), most)
     before = _estimate([one.waiting for one in baseline.waits]) if (

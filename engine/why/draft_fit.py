@@ -10,7 +10,7 @@ from specdeck.engine.protocol.cohorts import BROUGHT, Cohort
 from specdeck.engine.protocol.tuning import Outlook
 from specdeck.engine.why.causes import MATERIAL, Cause, Figure, Finding, Reason, RuledOut, Untold
 from specdeck.engine.why.cohort_gaps import LEAST_GAP, Split, cost_of
-from specdeck.engine.why.evidence import CohortSpan, Evidence
+from specdeck.engine.why.evidence import UNKNOWN_SPREAD, CohortSpan, Evidence
 from specdeck.engine.why.figures import (
     CONFIDENCE,
     FALSE_ALARMS,
@@ -51,7 +51,8 @@ def judge_draft(evidence: Evidence, explained: Sequence[Split] = ()) -> list[Fin
         reason: Reason = "no_drafts" if first is None or not first.of else "few_requests"
         return [Untold(_DRAFT, reason), Untold(_FALL, reason)]
     low, high = first.limits(1 - 2 * FALSE_ALARMS)
-    if high < HOPELESS:
+    fits = low >= HOPELESS or _has_fitted(evidence)
+    if high < HOPELESS and not fits:
         shown = first.limits(CONFIDENCE)
         effect = Estimate(first.rate, *shown)
         figure = Figure("acceptance", first.rate, None)
@@ -64,8 +65,7 @@ def judge_draft(evidence: Evidence, explained: Sequence[Split] = ()) -> list[Fin
             movement="fell", certain=True,
         )  # fmt: skip
         return [other]
-    ruled = RuledOut(_DRAFT, None) if low >= HOPELESS else Untold(_DRAFT, "wide")
-    return [ruled, everywhere]
+    return [RuledOut(_DRAFT, None) if fits else Untold(_DRAFT, "wide"), everywhere]
 
 
 def _without(span: CohortSpan, explained: Sequence[Split]) -> CohortSpan:
@@ -75,6 +75,19 @@ def _without(span: CohortSpan, explained: Sequence[Split]) -> CohortSpan:
         if not any(split.has(cohort) for split in explained)
     }
     return CohortSpan(span.start, span.end, span.k_max, kept)
+
+
+def _has_fitted(evidence: Evidence) -> bool:
+    """Whether first tokens of this very draft were accepted earlier in the engine's life.
+
+    Then it is the target's own, and what nobody accepts now is text that it cannot guess; with
+    nothing to compare with, no test could say so.
+    """
+    if evidence.earlier is None or evidence.baseline is None:
+        return False
+    total = evidence.earlier.comparable().total
+    first = UNKNOWN_SPREAD.first_drafted(total)
+    return total.requests >= LEAST_REQUESTS and first.limits(1 - 2 * FALSE_ALARMS)[0] >= HOPELESS
 
 
 def _other_draft(evidence: Evidence) -> bool:

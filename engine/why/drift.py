@@ -2,7 +2,8 @@
 
 Each piece compares the cohort with all other requests of the same time, so that what moves both (a
 busy machine, a new kind of text) is no drift. A line that falls through the pieces, beyond chance,
-is a slow drift; a step down is the cohort's own cause. All lines together raise `FALSE_ALARMS` at
+is a slow drift, and so is one that bends: drafts that are spoilt ever more often cost little at
+first. A step down is the cohort's own cause. All lines together raise `FALSE_ALARMS` at
 most where nothing drifts. A cohort that is a cause already, by the comparison with all others, is
 asked once more whether it decays; there a line needs no more than `_SUSPECT_Z`, but most of the gap
 must have come within the pieces: a kind that was poor from the first piece on is poor by its kind.
@@ -33,6 +34,8 @@ _NO_WORSE = 4.0
 and so much, for a step has one more number to choose."""
 _OWN = 0.6
 """Of a suspect's gap in the last piece, that must not have been there in the first."""
+_MOST_OF_IT = 0.8
+"""Of a cohort's tokens: where another one has as many of them, it is a part of that."""
 _SUSPECT_Z = 2.6
 """Passed by one line in two hundred where nothing drifts."""
 
@@ -60,6 +63,10 @@ class Trend:
     error: float
     middle: float
     mean: float
+    left_by_line: float
+    """Squared standard errors that the pieces lie off it, together."""
+    left_by_bend: float
+    """Off a parabola, which has as many numbers to choose as a step of two levels."""
 
     @property
     def z(self) -> float:
@@ -76,15 +83,10 @@ class Trend:
         """The gap in the last piece, by the line."""
         return self.mean + self.slope * (self.pieces[-1].t - self.middle)
 
-    def is_line(self) -> bool:
+    def is_gradual(self) -> bool:
         """Whether it falls all the time, and not in one step."""
-        return self._left_by_line() <= self._left_by_step() + _NO_WORSE
-
-    def _left_by_line(self) -> float:
-        return sum(
-            one.weight * (one.gap - self.mean - self.slope * (one.t - self.middle)) ** 2
-            for one in self.pieces
-        )
+        step = self._left_by_step()
+        return self.left_by_line <= step + _NO_WORSE or self.left_by_bend <= step
 
     def _left_by_step(self) -> float:
         """What the best step of two levels leaves."""
@@ -114,11 +116,11 @@ def find_drift(evidence: Evidence, suspects: Sequence[Split] = ()) -> list[Findi
         trend
         for trend in trends
         if trend.fall >= _LEAST_FALL
-        and trend.is_line()
+        and trend.is_gradual()
         and (
             trend.z > _SUSPECT_Z and trend.fall >= _OWN * trend.last
             if trend.split in suspects
-            else trend.z > limit
+            else trend.z > limit and not _is_within(trend.split, suspects, span)
         )
     ]
     if falling:
@@ -129,6 +131,16 @@ def find_drift(evidence: Evidence, suspects: Sequence[Split] = ()) -> list[Findi
     fall = Estimate(worst.fall / 2, (worst.fall - reach) / 2, (worst.fall + reach) / 2)
     cost = cost_of(span, fall, _weigh(span, worst.split))
     return [RuledOut(_NAME, cost, worst.split.group)]
+
+
+def _is_within(split: Split, suspects: Sequence[Split], span: CohortSpan) -> bool:
+    """Whether a cohort is a part of one that is a cause: what falls is that one."""
+    inside = [(cohort, own_tokens(c)) for cohort, c in span.cells.items() if split.has(cohort)]
+    least = _MOST_OF_IT * sum(tokens for _, tokens in inside)
+    return any(
+        sum(tokens for cohort, tokens in inside if suspect.has(cohort)) >= least
+        for suspect in suspects
+    )
 
 
 def _weigh(span: CohortSpan, split: Split) -> float:
@@ -163,11 +175,31 @@ def fit_trend(series: Sequence[CohortSpan], spread: Spread, split: Split) -> Tre
     if across <= 0:
         return None
     slope = sum(one.weight * (one.t - middle) * (one.gap - mean) for one in pieces) / across
-    left = sum(
-        one.weight * (one.gap - mean - slope * (one.t - middle)) ** 2 for one in pieces
-    ) / max(1, len(pieces) - 2)
-    # Where pieces lie further off the line than their requests explain, that counts.
-    return Trend(split, tuple(pieces), slope, sqrt(max(1.0, left) / across), middle, mean)
+    times = [one.t - middle for one in pieces]
+    off = [one.gap - mean - slope * t for one, t in zip(pieces, times, strict=True)]
+    left = sum(one.weight * gap**2 for one, gap in zip(pieces, off, strict=True))
+    bent = left - _save_by_bend([one.weight for one in pieces], times, off)
+    # Where pieces lie further off the curve than their requests explain, that counts.
+    error = sqrt(max(1.0, bent / max(1, len(pieces) - 3)) / across)
+    return Trend(split, tuple(pieces), slope, error, middle, mean, left, bent)
+
+
+def _save_by_bend(weights: Sequence[float], times: Sequence[float], off: Sequence[float]) -> float:
+    """What a parabola leaves less than the line, of which pieces at `times` are so far `off`.
+
+    >>> times, off = [-2.0, -1.0, 0.0, 1.0, 2.0], [2.0, -1.0, -2.0, -1.0, 2.0]
+    >>> round(_save_by_bend([1.0] * 5, times, off), 9)
+    14.0
+    """
+    pairs = list(zip(weights, times, strict=True))
+    whole, across = sum(weights), sum(weight * t * t for weight, t in pairs)
+    mean, lean = across / whole, sum(weight * t**3 for weight, t in pairs) / across
+    bends = [t * t - mean - lean * t for t in times]
+    size = sum(weight * bend**2 for weight, bend in zip(weights, bends, strict=True))
+    if size <= 0:
+        return 0.0
+    met = sum(weight * bend * gap for weight, bend, gap in zip(weights, bends, off, strict=True))
+    return met * met / size
 
 
 def _compare(span: CohortSpan, spread: Spread, split: Split) -> Piece | None:

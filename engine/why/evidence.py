@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from operator import sub
 from typing import Any
 
@@ -31,7 +32,7 @@ from specdeck.engine.why.figures import Spread, own_tokens
 from specdeck.engine.why.step_profile import StepProfile
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: `_alike` is kept beside the fields
 class CohortSpan:
     """What requests that finished between two moments did, by cohort."""
 
@@ -54,6 +55,11 @@ class CohortSpan:
         word `OTHER`. The `_MOST_KINDS` with the most tokens, which is more than an engine tells
         apart; each split is held against each of them. Empty where nothing was drafted at all.
         """
+        return self._alike
+
+    @cached_property
+    def _alike(self) -> CohortSpan:
+        """Every test asks for it, and thousands of cells take some ten milliseconds."""
         alike: dict[Cohort, list[CohortCounts]] = {}
         for cohort, counts in self.cells.items():
             if cohort.pinned != "yes" and own_tokens(counts) > 0:
@@ -190,6 +196,8 @@ class Evidence:
     """What is judged."""
     series: tuple[CohortSpan, ...] = ()
     """The same by pieces, oldest first: what moved, moved in one of them."""
+    earlier: CohortSpan | None = None
+    """The same life of the engine before `span`; None where `span` is all of it."""
     spread: Spread = UNKNOWN_SPREAD
     steps: tuple[Step, ...] = ()
     """Of the scheduler, oldest first, up to `t`."""

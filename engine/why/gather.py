@@ -200,7 +200,8 @@ def make_evidence(
     pushed = [line for line in lines if line.preemptions]
     context = [max(0, line.prompt_tokens) + max(0, line.output_tokens) / 2 for line in pushed]
     return Evidence(
-        url, t, span, _thin(series), read_spread(lines), tuple(steps),
+        url, t, span, _thin(series), None if is_life else earlier, read_spread(lines),
+        tuple(steps),
         waits=tuple(waits), preemptions=_preemptions(window, life if is_life else None),
         preempted_context=sum(context) / len(context) if context else None,
         state=state, tuning=tuning, facts=facts or DraftFacts(), baseline=baseline,

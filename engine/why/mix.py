@@ -83,7 +83,8 @@ def judge_mix(evidence: Evidence, *, is_named: bool) -> Finding:
     cost = cost_of(now, fall, 1.0)
     if is_named:
         return Untold(_NAME, "named_by_cause", cost)
-    if fall.low <= 0 or fall.value < _LEAST_FALL or cost.value < MATERIAL:
+    # Its interval is wide, as two looks are compared: one that reaches next to nothing names none.
+    if fall.low <= 0 or fall.value < _LEAST_FALL or cost.low < MATERIAL:
         return dismiss(_NAME, cost)
     figure = Figure("output_from_drafts", moved.after, moved.before)
     return Cause(_NAME, figure, fall, cost, _grown(then, now), "more")

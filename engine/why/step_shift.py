@@ -41,6 +41,8 @@ _LEAST_BLOCKS = 12
 _EDGE = 3
 """Blocks on either side of a change point at least."""
 _TERMS = 20
+_FAIR_PART = 0.25
+"""Of the steps of now, that kinds which were made before as well must have."""
 _MOST_KINDS = 64
 """Kinds of steps whose levels are fitted to each other, which takes the cube of their number."""
 
@@ -204,18 +206,21 @@ def compare_alike(before: Mapping[Kind, StepTime], after: Mapping[Kind, StepTime
 
     A kind weighs as the time that has fewer of its steps. Levels that are fitted from one kind to
     the next may be off where the traffic changed, and say then that steps became slower where
-    other steps came.
+    other steps came. None as well where those of now are few of them: the steps in which a larger
+    load comes up are of the kinds of the smaller one, and the API server is busy meanwhile.
 
     >>> one = {(1, 3, 0): StepTime(40, 1.0, 2.0, 3.0)}
     >>> other = {(8, 3, 0): StepTime(99, 7.0, 8.0, 9.0)}
     >>> compare_alike(one, {(1, 3, 0): StepTime(50, 4.0, 5.0, 6.0), **other}).now
     StepTime(steps=40, low=4.0, middle=5.0, high=6.0)
     >>> compare_alike(one, other)
+    >>> compare_alike(one, {(1, 3, 0): StepTime(20, 4.0, 5.0, 6.0), **other})
     """
     weights = {
         kind: min(before[kind].steps, after[kind].steps) for kind in before.keys() & after.keys()
     }
-    if not weights:
+    alike = sum(after[kind].steps for kind in weights)
+    if not alike or alike < _FAIR_PART * sum(time.steps for time in after.values()):
         return None
     return Alike(_mean(before, weights), _mean(after, weights))
 

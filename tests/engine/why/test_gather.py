@@ -57,13 +57,13 @@ async def test_what_happened_between_the_first_look_and_the_last_is_judged(
     engine: SufferingEngine,
 ) -> None:
     engine.traffic.run(30)
-    before = engine.traffic.tell().finished()
+    before = engine.traffic.tell().sum_finished()
     progress, evidence = await look(engine, 24.0)
     assert progress[0].seconds == 0.0
     assert progress[-1].seconds == 24.0
     assert progress[-1].requests == evidence.span.total.requests
     assert len(evidence.series) == 12
-    whole = engine.traffic.tell().finished()
+    whole = engine.traffic.tell().sum_finished()
     assert evidence.span.total.drafts < whole.drafts - before.drafts
     assert sum(span.total.drafts for span in evidence.series) == evidence.span.total.drafts
     assert evidence.spread.tokens is not None

@@ -13,7 +13,7 @@ from tests.support.tuned_engine import tuning
 
 from specdeck.engine.protocol.full_graphs import Reach
 from specdeck.engine.protocol.tuning import CurvePoint, Outlook
-from specdeck.engine.why.causes import RULED_OUT, RuledOut
+from specdeck.engine.why.causes import MATERIAL, RULED_OUT, RuledOut
 from specdeck.engine.why.evidence import DraftFacts
 from specdeck.engine.why.ranking import Diagnosis, diagnose
 
@@ -105,6 +105,25 @@ def test_a_cohort_that_decays_is_a_drift_and_one_that_fell_is_not(seed: int) -> 
     static = poor(lambda r: r.prompt >= 1024, 0.4)
     found = diagnose(Traffic(seed, rate=8.0, accept=static).run(90).evidence())
     assert first(found) == "prompt_length"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_decay_that_bends_is_one_of_the_kind_that_decays(seed: int) -> None:
+    """And not of the part of it that a straight line happens to fit best."""
+
+    def draw(random: Random) -> Request:
+        if random.random() < 0.65:
+            return Request(prompt=40, cached=random.choice([0, 12]), output=64)
+        return Request(prompt=128, cached=random.choice([0, 0, 0, 100, 100]), output=64)
+
+    def decay(request: Request, t: float) -> float:
+        return 0.84 - (0.75 * (t / 55) ** 3 if request.prompt >= 64 else 0.0)
+
+    found = diagnose(Traffic(seed, draw=draw, rate=30.0, accept=decay).run(55).evidence())
+    assert [cause.name for cause in found.causes] == ["cohort_drift"]
+    group = found.causes[0].group
+    assert group is not None
+    assert group.by == "prompt"
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -225,6 +244,26 @@ def test_nothing_is_ruled_out_that_may_take_more_than_a_twentieth(seed: int) -> 
         assert names <= left | {one.name for one in found.ruled_out}
 
 
+def test_what_is_comparable_of_a_span_is_found_once() -> None:
+    span = Traffic(8).run(5).evidence().span
+    assert span.comparable() is span.comparable()
+    assert replace(span, cells={}).comparable().cells == {}
+
+
+def test_a_mix_that_may_cost_next_to_nothing_is_no_cause() -> None:
+    near, seen = 0, []
+    for seed in range(12):
+        accept = poor(lambda r: r.sampled, 0.12)
+        before = Traffic(seed, rate=10.0, accept=accept).run(20).as_baseline()
+        now = Traffic(seed + 50, draw=sampled, rate=10.0, accept=accept).run(20)
+        found = diagnose(now.evidence(before))
+        seen += [one.cost for one in found.causes if one.name == "traffic_mix"]
+        wide = [one.cost for one in found.untold if one.name == "traffic_mix"]
+        near += sum(one is not None and 0 < one.low < MATERIAL for one in wide)
+    assert all(one is not None and one.low >= MATERIAL for one in seen)
+    assert near
+
+
 def test_a_mix_that_did_not_move_is_ruled_out_by_enough_requests() -> None:
     before = Traffic(8, rate=20.0).run(160).as_baseline()
     found = diagnose(Traffic(9, rate=20.0).run(160).evidence(before))
@@ -302,6 +341,37 @@ def test_a_draft_that_nobody_accepts_or_of_another_vocabulary_is_of_another_targ
     found = diagnose(Traffic(1).run(30).evidence(facts=odd))
     assert first(found) == "draft_of_another_target"
     assert found.causes[0].certain
+
+
+def sampled(random: Random) -> Request:
+    """Of a kind that the usual traffic has some of."""
+    return replace(usual(random), sampled=True)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_draft_that_was_accepted_before_in_the_same_life_is_the_targets_own(seed: int) -> None:
+    """What nobody accepts now is other text."""
+    traffic = Traffic(seed, rate=10.0, accept=lambda r, t: 0.02 if t > 40 else 0.72)
+    found = diagnose(traffic.run(40).forget().run(30).evidence())
+    assert first(found) == "every_cohort_fell"
+    assert RuledOut("draft_of_another_target", None) in found.ruled_out
+
+    traffic = Traffic(seed, rate=10.0, accept=lambda r, t: 0.01 if r.sampled else 0.72)
+    traffic.run(40).forget().draw = sampled
+    found = diagnose(traffic.run(30).evidence())
+    assert first(found) == "traffic_mix"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_draft_that_nobody_ever_accepted_is_of_another_target(seed: int) -> None:
+    never = Traffic(seed, rate=10.0, accept=lambda r, t: 0.02)
+    assert first(diagnose(never.run(40).forget().run(30).evidence())) == "draft_of_another_target"
+
+
+def test_a_few_requests_before_do_not_say_that_a_draft_fits() -> None:
+    traffic = Traffic(1, rate=10.0, accept=lambda r, t: 0.02 if t > 4 else 0.72)
+    found = diagnose(traffic.run(4).forget().run(30).evidence())
+    assert first(found) == "draft_of_another_target"
 
 
 def outlook(seconds: Callable[[int], float]) -> tuple[Outlook, ...]:

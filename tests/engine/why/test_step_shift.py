@@ -60,6 +60,13 @@ def test_steps_without_their_like_before_say_nothing() -> None:
     assert not isinstance(found, Cause), found
 
 
+def test_a_few_steps_while_a_larger_load_comes_up_do_not_speak_for_all() -> None:
+    """Its prompts keep the machine busy meanwhile; then no step is of the kind that was before."""
+    rising = [*some(40, 6, 0.020, 2), *some(600, 28, 0.021, 3)]
+    found = latch([*some(600, 6, 0.009, 1), *rising])
+    assert not isinstance(found, Cause), found
+
+
 def test_the_figure_is_of_steps_of_the_same_kinds() -> None:
     mixed = by_turns(some(300, 24, 0.020, 3), some(300, 4, 0.010, 4))
     later = [(requests, seconds + 0.006) for requests, seconds in mixed]
