@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from specdeck.engine.blackbox.falls import COLUMN_S, REACH_S, Overviewed, read_mean
+from specdeck.engine.blackbox.falls import COLUMN_S, REACH_S, Overviewed, read_mean, split_time
 from specdeck.engine.blackbox.history import History
 from specdeck.engine.blackbox.summary import OverviewColumn
 
@@ -25,8 +25,6 @@ _LEAST_RATIO: Final = 4.0
 """Of the loss to the standard deviation of the columns before."""
 TOGETHER_S: Final = 15.0
 """Falls of two figures so near each other are one."""
-_PIECE_S: Final = 3600.0
-"""Of a long time, what is asked for at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +57,10 @@ def list_dips(history: History, start: float, end: float) -> tuple[Dip, ...]:
 
 
 def _list_columns(history: Overviewed, start: float, end: float) -> Iterator[OverviewColumn]:
-    start, end = max(start, history.first), min(end, history.last)
-    first = math.floor(start / COLUMN_S) * COLUMN_S if start < end else end
-    while first < end:  # never of an empty record, whose ends are NaN
-        count = math.ceil((min(end, first + _PIECE_S) - first) / COLUMN_S)
-        yield from history.overview(first, first + count * COLUMN_S, count)
-        first += count * COLUMN_S
+    for first, last in split_time(history, start, end):
+        origin = math.floor(first / COLUMN_S)
+        count = math.ceil(last / COLUMN_S) - origin
+        yield from history.overview(origin * COLUMN_S, (origin + count) * COLUMN_S, count)
 
 
 def find_dips(columns: Sequence[OverviewColumn]) -> list[Dip]:

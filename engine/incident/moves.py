@@ -10,12 +10,15 @@ from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.operations.assignments import format_undo
 from specdeck.engine.protocol.messages import LastChange
 from specdeck.engine.store.audit import Action
+from specdeck.engine.text import UNKNOWN, format_changes
 
 _ONE_SWEEP_S: Final = 120.0
 """Between two moves of one sweep, at most."""
 _SAME_S: Final = 5.0
 """Between the engine's time of a change and the time that it is in the log with."""
 MOST: Final = 500
+_ENGINE: Final = "specdeck"
+"""Who takes back what a lease or a trial set: the engine by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,15 @@ class Move:
     def as_json(self) -> dict[str, Any]:
         """Plain values."""
         return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """Settings that were made, and taken back; Unix times, seconds."""
+
+    t: float
+    back: float | None
+    """None where they still stand."""
 
 
 def list_changes(readings: Iterable[Reading]) -> list[LastChange]:
@@ -154,9 +166,48 @@ def _is_same(change: LastChange, move: Move) -> bool:
 
 def _undo(url: str, change: LastChange) -> str:
     """None of a change that a lease or a trial takes back itself, or that changed nothing."""
+    if change.origin in ("lease", "trial") and change.who == _ENGINE:
+        return ""
     moved = {
         name: value
         for name, value in change.before.items()
         if name in change.after and change.after[name] != value
     }
     return format_undo(url, moved or dict(change.before)) if change.before else ""
+
+
+def find_try(moves: Sequence[Move], knobs: Mapping[str, str], since: float) -> Try | None:
+    """The last time since `since`, in Unix seconds, that all of `knobs` were set; None of none.
+
+    >>> on = Move(5.0, "ann", None, {"policy": "fixed"}, {"policy": "goodput"}, None, "")
+    >>> off = Move(9.0, "specdeck", "trial", dict(on.after), dict(on.before), None, "")
+    >>> find_try([on, off], {"policy": "goodput"}, 0.0)
+    Try(t=5.0, back=9.0)
+    >>> find_try([on], {"policy": "goodput"}, 6.0)
+    """
+
+    def is_set(sides: Mapping[str, Any]) -> bool:
+        return all(name in sides and f"{sides[name]}" == value for name, value in knobs.items())
+
+    last = next((one for one in reversed(moves) if one.t >= since and is_set(one.after)
+                 and not is_set(one.before)), None)  # fmt: skip
+    if last is None:
+        return None
+    back = (one.t for one in moves if one.t > last.t and any(
+        name in one.after and f"{one.after[name]}" != value for name, value in knobs.items()
+    ))  # fmt: skip
+    return Try(last.t, next(back, None))
+
+
+def describe_run(run: Run) -> str:
+    """What one change moved; of a sweep what it tried and what it left."""
+    if run.first.origin != "sweep" or len(run.moves) == 1:
+        moved = [
+            words
+            for one in run.moves
+            if (words := format_changes(one.before, one.after, moved_only=True))
+        ]
+        return moved[0] if moved else "nothing"
+    was, now = run.first.before.get("k"), run.last.after.get("k")
+    tried = run.swept or "k after k"
+    return f"k {UNKNOWN if was is None else was}, swept {tried} in {run.visits} moves, then {now}"

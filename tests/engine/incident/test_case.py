@@ -15,6 +15,7 @@ from specdeck.engine.blackbox.history import History
 from specdeck.engine.incident.collect import Sources, assemble
 from specdeck.engine.incident.hypotheses import list_hypotheses
 from specdeck.engine.incident.material import Material, Span
+from specdeck.engine.incident.moves import Move
 from specdeck.engine.incident.page import write_page
 from specdeck.engine.text import format_duration
 
@@ -85,6 +86,22 @@ def test_the_page_says_what_it_is_not_with_figures(poisoned: Material) -> None:
         "guesses", "vllm\\#47930", "last, as it interrupts every request: a restart",
     ):  # fmt: skip
         assert words in why, words
+
+
+def test_what_was_tried_already_is_said_to_have_been(poisoned: Material) -> None:
+    assert poisoned.fall is not None
+    tried = {"policy": "goodput", "goodput.rest_rounds": 16}
+    before = {"policy": "fixed", "goodput.rest_rounds": None}
+    t = poisoned.fall.t
+    assert "it was tried" not in write_page(poisoned, (), time.gmtime)
+    begun = Move(t + 60, "ann", "operator", before, tried, None, "")
+    ended = Move(t + 140, "specdeck", "trial", tried, before, "inconclusive", "")
+    poisoned.moves = (begun, ended)
+    times = [time.strftime("%H:%M:%S", time.gmtime(one.t)) for one in (begun, ended)]
+    page = write_page(poisoned, (), time.gmtime)
+    assert f"it was tried at {times[0]} and taken back at {times[1]}" in page
+    poisoned.moves = (begun,)
+    assert f"it was set at {times[0]}" in write_page(poisoned, (), time.gmtime)
 
 
 def test_a_change_shortly_before_is_not_called_nothing(tmp_path: Path) -> None:

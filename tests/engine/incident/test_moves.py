@@ -11,8 +11,9 @@ from tests.support.readings import START, URL
 
 from specdeck.engine.blackbox.falls import Fall
 from specdeck.engine.incident.material import Material, Span
-from specdeck.engine.incident.moves import Move, group_moves
+from specdeck.engine.incident.moves import Move, group_moves, join_moves
 from specdeck.engine.incident.page import write_page
+from specdeck.engine.protocol.messages import LastChange
 
 
 def move(t: float, before: Any, after: Any, origin: str = "operator", **more: Any) -> Move:
@@ -48,6 +49,18 @@ def test_the_end_of_a_trial_is_one_row() -> None:
     runs = group_moves([move(0, 4, 2), told, logged, move(90, 4, 3)])
     assert [len(run.moves) for run in runs] == [1, 2, 1]
     assert runs[1].reason == "trial reverted: worse"
+
+
+def test_what_the_engine_took_back_by_itself_has_no_undo() -> None:
+    """It would set what failed once more."""
+    changes = [
+        LastChange(START + 1, "ann", None, {"k": 4}, {"k": 2}, origin="operator"),
+        LastChange(START + 60, "specdeck", None, {"k": 2}, {"k": 4}, origin="trial"),
+        LastChange(START + 90, "specdeck", None, {"k": 1}, {"k": 4}, origin="lease"),
+        LastChange(START + 99, "specdeck", None, {"k": 1}, {"k": 4}, origin="policy"),
+    ]
+    moves = join_moves(URL, changes, (), START, START + 100)
+    assert [bool(one.undo) for one in moves] == [True, False, False, True]
 
 
 def test_a_sweep_before_the_fall_is_one_line_in_short() -> None:
