@@ -8,33 +8,31 @@ import contextlib
 import itertools
 import json
 import os
+import select
 import signal
 import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import httpx
 
-from specdeck.engine.client.bounds import REPLY, answer_bound, refuse_compressed
+from specdeck.engine.client.bounds import answer_bound, refuse_compressed
 from specdeck.engine.client.cookies import NoCookies
+from specdeck.engine.client.engine_client import EngineClient
 from specdeck.engine.client.http import (
-    Deadline,
     PortCheck,
     clean_line,
-    fetch_reply,
     hold_to_port,
     no_check,
-    parse_object,
     read_events,
     verification,
 )
 from specdeck.engine.client.secret import Secret
 from specdeck.engine.demo.profiles import PROFILES, Profile, ask
 from specdeck.engine.errors import EngineError, NotAnEngine, Unreachable, UsageError
-from specdeck.engine.protocol.codec import WrongType, read_value
 
 
 def count_generated(event: dict[str, Any], before: int) -> int:
@@ -58,28 +56,12 @@ def count_generated(event: dict[str, Any], before: int) -> int:
     return before + has_text
 
 
-async def served_model(client: httpx.AsyncClient) -> str:
-    """The name of the first model that the engine serves; raises EngineError."""
-    url = str(client.base_url).rstrip("/")
-    deadline = Deadline(PATIENCE_S)
-    try:
-        request = client.build_request("GET", "/v1/models")
-        reply = await fetch_reply(client, request, bound=REPLY, deadline=deadline)
-        if not reply.is_success:
-            raise EngineError(f"{url} answers {reply.status}")
-        found = read_value(_MODELS, parse_object(url, reply).get("data"), "data")
-        return str(found[0].id)
-    except TimeoutError:
-        raise deadline.error(url) from None
-    except (WrongType, IndexError) as error:
-        raise NotAnEngine("/v1/models lists no model") from error
-
-
-class _Model(NamedTuple):
-    id: str
-
-
-_MODELS = tuple[_Model, ...]
+async def find_model(engine: EngineClient) -> str:
+    """The name of the first model that an engine serves; raises EngineError."""
+    found = await engine.models()
+    if not found:
+        raise NotAnEngine(f"{engine.url} serves no model")
+    return found[0]
 
 
 async def tokens(client: httpx.AsyncClient, body: dict[str, Any]) -> AsyncIterator[int]:
@@ -198,7 +180,7 @@ async def complete_once(load: Load, client: httpx.AsyncClient, number: int) -> b
     request = ask(kind, load.seed, number)
     found = load.model is None
     try:
-        load.model = load.model or await served_model(client)
+        load.model = load.model or await find_model(_as_engine(client))
         async for new in tokens(client, request.body(load.model)):
             load.tokens += new
     except (EngineError, httpx.HTTPError):
@@ -210,6 +192,12 @@ async def complete_once(load: Load, client: httpx.AsyncClient, number: int) -> b
     return True
 
 
+def _as_engine(client: httpx.AsyncClient) -> EngineClient:
+    """The same connections, for what is no stream."""
+    url = str(client.base_url).rstrip("/")
+    return EngineClient(client, url=url, timeout_s=PATIENCE_S)
+
+
 async def report(load: Load, *, write: Callable[[str], None], sleep: Sleep = asyncio.sleep) -> None:
     """Write the counts each second; a reader that has gone is no reason to stop the load."""
     while True:
@@ -218,9 +206,13 @@ async def report(load: Load, *, write: Callable[[str], None], sleep: Sleep = asy
 
 
 def print_line(text: str) -> None:
-    """Print to stdout, and to nowhere once nobody reads it."""
+    """Print to stdout, and to nowhere once nobody reads it.
+
+    Where whoever does has stopped, the line is left out: the load goes on, and hears signals.
+    """
     try:
-        print(text, flush=True)
+        if select.select([], [sys.stdout], [], 0)[1]:
+            print(text, flush=True)
     except OSError:
         # The descriptor is replaced, as the interpreter flushes stdout once more when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from itertools import islice
@@ -76,8 +76,12 @@ class PromptSet:
         return next((prompt for prompt in self if prompt.number == number), None)
 
 
-def load_prompts(source: str | Path, limit: int | None = None) -> PromptSet:
+def load_prompts(
+    source: str | Path, limit: int | None = None, *, proceed: Callable[[], None] | None = None
+) -> PromptSet:
     """The first `limit` prompts of a bundled set or a file, all of them looked at once.
+
+    `proceed` is called at each line; what it raises ends this.
 
     A file named .jsonl holds {"prompt": …} or {"messages": …, "tools": …}, or a prompt as a JSON
     string, a line; any other holds such objects, or plain text with a prompt a line. Raises
@@ -92,7 +96,7 @@ def load_prompts(source: str | Path, limit: int | None = None) -> PromptSet:
         remedy = "write it into one: prompts are read more than once, so that none need be kept"
         raise ConfigError(f"{path}: is no file", remedy=remedy)
     count, digest = 0, hashlib.sha256()
-    for prompt in islice(_read(path), limit):
+    for prompt in islice(_read(path, proceed), limit):
         count += 1
         digest.update(canonical(prompt.body) + b"\n")
     if not count:
@@ -152,9 +156,11 @@ def source_name(path: Path) -> str:
     return next((name for name in BUNDLED if bundled_path(name) == path), str(path))
 
 
-def _read(path: Path) -> Iterator[Prompt]:
+def _read(path: Path, proceed: Callable[[], None] | None = None) -> Iterator[Prompt]:
     number, lines = 0, path.suffix.lower() == ".jsonl"
     for line, text in _lines(path):
+        if proceed is not None:
+            proceed()
         if text.strip():
             number += 1
             yield Prompt(number, line, _body(f"{path}:{line}", text.strip(), lines=lines))
@@ -183,9 +189,11 @@ def _body(where: str, text: str, *, lines: bool) -> dict[str, Any]:
         return {"prompt": text}
     try:
         body: Any = _DECODER.decode(text)
-        _ENCODER.encode(body).encode()  # what UTF-8 cannot say, no request can
+        _ENCODER.encode(body).encode()  # what UTF-8 and JSON cannot say, no request can
     except (ValueError, RecursionError) as error:
-        why = getattr(error, "msg", None) or getattr(error, "reason", "it is nested too deep")
+        is_deep = isinstance(error, RecursionError)
+        other = "it is nested too deep" if is_deep else "a number is out of range"
+        why = getattr(error, "msg", None) or getattr(error, "reason", other)
         raise ConfigError(f"{where}: no JSON: {why}", remedy="put one object on a line") from None
     if isinstance(body, str):
         body = {"prompt": body}
@@ -201,7 +209,7 @@ def _no_number(name: str) -> None:
 
 
 _DECODER = json.JSONDecoder(parse_constant=_no_number)
-_ENCODER = json.JSONEncoder(ensure_ascii=False)
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 
 
 def _check(where: str, body: dict[str, Any]) -> None:

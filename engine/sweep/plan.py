@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,8 @@ LEAST_S = 0.4
 """Measured in a visit at least."""
 LEAST_ROUNDS, MOST_ROUNDS = 3, 12
 """Fewer give no interval worth the name."""
+LATE = 0.1
+"""A last round is made where it ends within this share of the time after it."""
 LEASE_S = 8.0
 """Seconds after which the engine takes the sweep's k back when nobody renews it."""
 
@@ -34,6 +36,8 @@ class Plan:
     """Seconds of work measured in each visit."""
     settle_s: float = SETTLE_S
     lease_s: float = LEASE_S
+    limit_s: float | None = None
+    """Seconds that a slow engine may take for it; None is as long as the rounds take."""
 
     @property
     def visits(self) -> int:
@@ -49,6 +53,20 @@ class Plan:
     def seconds(self) -> float:
         """How long the sweep takes while the engine has work all the time."""
         return self.visits * self.visit_s
+
+    def fit_rounds(self, made: int, seconds: float) -> Plan:
+        """This plan with the rounds that its time has room for, when `made` took `seconds`.
+
+        An engine whose core is slow to answer takes longer than the work that is measured.
+
+        >>> planned = plan(range(9), seconds=60.0)
+        >>> planned.rounds, planned.fit_rounds(1, 12.0).rounds, planned.fit_rounds(1, 24.0).rounds
+        (5, 5, 3)
+        """
+        if self.limit_s is None or not made or seconds <= 0:
+            return self
+        fitting = int(self.limit_s * (1 + LATE) / (seconds / made))
+        return replace(self, rounds=min(self.rounds, max(made, LEAST_ROUNDS, fitting)))
 
     def order(self, random: Random) -> Iterator[tuple[int, int]]:
         """(round, k): every k once a round, in a new order each time.
@@ -82,6 +100,8 @@ def every_k(state: EngineState) -> list[int]:
 def plan(ks: Sequence[int], *, seconds: float, rounds: int | None = None) -> Plan:
     """A sweep over `ks` in `seconds`, or in the least time that tells something.
 
+    `rounds` are made however long they take; without them a slow engine gets fewer.
+
     >>> planned = plan(range(6), seconds=60.0)
     >>> planned.rounds, round(planned.seconds)
     (8, 60)
@@ -89,11 +109,12 @@ def plan(ks: Sequence[int], *, seconds: float, rounds: int | None = None) -> Pla
     11.7
     """
     every = tuple(sorted(set(ks)))
+    limit = seconds if rounds is None else None
     if rounds is None:
         fitting = int(seconds / (len(every) * VISIT_S))
         rounds = min(MOST_ROUNDS, max(LEAST_ROUNDS, fitting))
     each = seconds / (len(every) * rounds) - SETTLE_S
-    return Plan(every, rounds, round(max(LEAST_S, each), 3))
+    return Plan(every, rounds, round(max(LEAST_S, each), 3), limit_s=limit)
 
 
 def refuse(state: EngineState, plan: Plan) -> None:

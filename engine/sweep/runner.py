@@ -67,7 +67,7 @@ class SweepProgress:
     k: int | None
     """The k that is visited; None while traffic is waited for, and after the last visit."""
     seconds_left: float
-    """While the engine has work all the time."""
+    """At the pace so far, while the engine has work all the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +118,8 @@ class SweepRunner:
         self.facts: dict[str, Any] = {}
         """The engine's, as `GET facts` has them."""
         self.visited: list[VisitSums] = []
+        self._began: float | None = None
+        """When the first visit did, by the clock."""
         self.after: KnobValues | None = None
         """Its knobs after all; None where they could not be read."""
         self.notices: list[str] = []
@@ -147,10 +149,15 @@ class SweepRunner:
         self.facts = await self._answer(self._engine.facts)
         async for waiting in self._traffic():
             yield waiting
+        planned, self._began = self.plan, self._clock()
         try:
-            for round, k in self.plan.order(self._random):
+            for round, k in planned.order(self._random):
+                if round == self.plan.rounds:
+                    self._notice(self._describe_cut(planned))
+                    break
                 yield Visiting(self._progress(k))
                 self.visited.append(await self._visit(k, round))
+                self._keep_time(planned)
                 yield VisitDone(self._progress(None), self.visited[-1])
         finally:
             await self._restore()
@@ -176,7 +183,25 @@ class SweepRunner:
 
     def _progress(self, k: int | None) -> SweepProgress:
         done, of = len(self.visited), self.plan.visits
-        return SweepProgress(done, of, k, (of - done) * self.plan.visit_s)
+        return SweepProgress(done, of, k, (of - done) * self._visit_s())
+
+    def _visit_s(self) -> float:
+        """Seconds of a visit: those that were made, or as planned before the first."""
+        if not self.visited or self._began is None:
+            return self.plan.visit_s
+        return max(self.plan.visit_s, (self._clock() - self._began) / len(self.visited))
+
+    def _keep_time(self, planned: Plan) -> None:
+        """After each round: makes as many as there is time for, at the pace so far."""
+        rounds, begun = divmod(len(self.visited), len(planned.ks))
+        if self._began is not None and not begun:
+            self.plan = planned.fit_rounds(rounds, self._clock() - self._began)
+
+    def _describe_cut(self, planned: Plan) -> str:
+        return (
+            f"a visit took {self._visit_s():.1f} s, not {planned.visit_s:.1f} s: "
+            f"{self.plan.rounds} of {planned.rounds} rounds are made, so that the time is kept"
+        )
 
     def _notice(self, text: str) -> None:
         if len(self.notices) < _MOST_NOTICES and text not in self.notices:

@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 
 import httpx
@@ -12,7 +14,17 @@ import pytest
 from tests.support.http_engine import serve
 from tests.support.lying_engine import EVENT_STREAM, Lie, LyingEngine, endless, event, reply
 
-from specdeck.engine.demo.load import Load, follow, main, report, run, served_model, tokens
+from specdeck.engine.client.engine_client import EngineClient
+from specdeck.engine.demo.load import (
+    Load,
+    find_model,
+    follow,
+    main,
+    print_line,
+    report,
+    run,
+    tokens,
+)
 from specdeck.engine.demo.profiles import PROFILES, ask
 from specdeck.engine.errors import EngineError, NotAnEngine, Unreachable
 
@@ -199,7 +211,7 @@ async def test_an_answer_that_lies_is_a_failure(lie: Lie, words: str) -> None:
 async def test_models_that_are_none_are_a_failure(body: object) -> None:
     async with engine(lambda _: httpx.Response(200, json=body)) as client:
         with pytest.raises(EngineError):
-            await served_model(client)
+            await find_model(EngineClient(client, url=str(client.base_url)))
 
 
 async def test_a_line_each_second_tells_the_counts() -> None:
@@ -282,3 +294,17 @@ def test_the_process_goes_on_without_a_reader_until_it_is_told(
     assert child.wait(20) == 0
     assert child.stderr is not None
     assert child.stderr.read() == ""
+
+
+def test_counts_that_nobody_takes_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    rescue = threading.Timer(5, lambda: os.read(reading, 1_000_000))
+    rescue.start()
+    began = time.monotonic()
+    with open(writing, "w", encoding="utf-8") as stream:
+        monkeypatch.setattr("sys.stdout", stream)
+        for _ in range(2_000):
+            print_line("counts " * 14)
+        assert time.monotonic() - began < 4
+    rescue.cancel()
+    os.close(reading)

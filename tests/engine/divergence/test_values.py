@@ -282,6 +282,7 @@ def test_plain_text_is_a_prompt_a_line(tmp_path: Path) -> None:
         ('{"prompt": "a"}\n{"prompt": "\\ud800"}\n', "b.jsonl:2: no JSON: surrogates"),
         ('{"prompt": "a", "max_tokens": NaN}\n', "b.jsonl:1: no JSON: NaN is no number"),
         ('{"prompt": ' + "[" * 100_000, "b.jsonl:1: no JSON: it is nested too deep"),
+        ('{"prompt": "a", "temperature": 1e999}', "b.jsonl:1: no JSON: a number is out of range"),
     ],
 )
 def test_a_line_that_is_no_prompt_is_named(text: str, said: str, tmp_path: Path) -> None:
