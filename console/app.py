@@ -206,11 +206,7 @@ class Console(App[str]):
         self.recorder = self._open_recorder(black_boxes)
         """Writes the engines' black boxes; None where nothing is recorded."""
         self.context = ConsoleContext(
-            Timeline(
-                self.controller,
-                histories or self._find_histories(black_boxes),
-                silence_s=max(SILENCE_S, 3 * self.settings.interval),
-            ),
+            self._open_timeline(histories or self._find_histories(black_boxes)),
             owned=owned,
             clock=clock,
             local=local,
@@ -225,6 +221,10 @@ class Console(App[str]):
         self._selected = 0
         """The engine that the theme was chosen for."""
         self._take_themes(themes)
+
+    def _open_timeline(self, histories: Histories) -> Timeline:
+        silence_s = max(SILENCE_S, 3 * self.settings.interval)
+        return Timeline(self.controller, histories, silence_s=silence_s)
 
     def _open_recorder(self, folder: Path | None) -> BlackBoxRecorder | None:
         if folder is None or not self.settings.record:
@@ -408,79 +408,26 @@ class Console(App[str]):
 
     def action_save(self) -> None:
         """Save the screen as SVG where its user can find it, and say where that is."""
-        from specdeck.console import screenshots
+        from specdeck.console import takeaway
 
-        svg, stamp = self.export_screenshot(), time.strftime("%Y-%m-%dT%H_%M_%S")
-        name = f"{self.title}_{stamp}_{time.time_ns() // 1000 % 10**6:06}.svg"
-        try:
-            path = screenshots.save(
-                lambda to: screenshots.write_picture(svg, to, name), self.context.folders()
-            )
-        except OSError as error:
-            self.notify(f"not saved: {error}", severity="error", markup=False)
-        else:
-            self.notify(f"saved {path}", markup=False)
+        takeaway.save_picture(self, self.context)
 
     @work(group="incident")
     async def action_incident(self) -> None:
         """Write what happened to this engine into one file, and say where that is."""
-        from specdeck.console.screenshots import abbreviate_home
-        from specdeck.console.state.incident_files import (
-            PROGRESS_S,
-            IncidentFiles,
-            choose_span,
-        )
-        from specdeck.console.state.moment import format_moment
+        from specdeck.console import takeaway
+        from specdeck.console.state.incident_files import IncidentFiles
 
-        track, write = self.controller.track, self._write_incident
-        if write is None or track.recorded:
-            line = "an incident is written of a live engine, or by `specdeck incident`"
-            self.notify(line, severity="warning", markup=False)
-            return
-        incidents = self._incidents = self._incidents or IncidentFiles(write)
-        if incidents.is_writing:
-            self.notify("an incident file is being written", markup=False)
-            return
-        now = self.controller.clock()
-        span = choose_span(self.context.timeline.view.t, now)
-        first, last = (
-            "now" if t is None else format_moment(t, self.context.local, now=now) for t in span
-        )
-        taken = f"{track.name} from {first} to {last}"
-        self.notify(f"writing {taken}", markup=False, timeout=3)
-
-        def show(what: str) -> None:
-            self.notify(f"incident under way: {what}", markup=False, timeout=PROGRESS_S)
-
-        try:
-            found = await incidents.write(track.url, self.context.folders(), span, show)
-        except (SpecdeckError, OSError) as error:
-            line = error.line() if isinstance(error, SpecdeckError) else str(error)
-            self.notify(f"no incident file: {line}", severity="error", markup=False)
-        else:
-            line = f"incident file: {abbreviate_home(found.path)}, {taken}"
-            self.controller.tell(line, "accent")
-            self.notify(line, markup=False, timeout=15)
-            if found.left_out is not None:
-                line = f"not in the incident file: {found.left_out}"
-                self.controller.tell(line, "muted")
-                self.notify(line, severity="warning", markup=False, timeout=15)
+        if self._incidents is None and self._write_incident is not None:
+            self._incidents = IncidentFiles(self._write_incident)
+        await takeaway.write_incident(self, self.controller, self.context, self._incidents)
 
     @work(exclusive=True, group="copy")
     async def action_copy(self) -> None:
         """Ask what to copy of the screen, and have the terminal keep it (OSC 52)."""
-        from specdeck.console.screens.copy import CopyDialog, HasCopies
-        from specdeck.console.state.copies import list_figures
+        from specdeck.console import takeaway
 
-        screen = self.screen
-        if isinstance(screen, CopyDialog):
-            return
-        track = self.context.timeline.track
-        copies = screen.list_copies() if isinstance(screen, HasCopies) else [*list_figures(track)]
-        chosen = await self.push_screen_wait(CopyDialog(copies))
-        if chosen is not None:
-            self.copy_to_clipboard(chosen.text)
-            self.notify(f"copied: {chosen.label}", markup=False, timeout=3)
+        await takeaway.copy(self, self.context)
 
     def action_command_palette(self) -> None:
         """Search for what can be done, unless that is under way."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+import textwrap
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
@@ -10,9 +14,11 @@ from specdeck.console.cli.common import open_user_store
 from specdeck.console.cli.engines import access
 from specdeck.console.cli.output import emit, log, print_lines
 from specdeck.engine.store.audit import Action, AuditLog
-from specdeck.engine.text import UNKNOWN, format_changes, format_table
+from specdeck.engine.text import UNKNOWN, format_changes, format_table, oneline
 
 LISTED = 50
+_NAMES = 12
+"""Columns of what a line of a change is about."""
 HEAD = ("TIME (UTC)", "WHO", "CHANGE", "OBSERVED", "REASON", "UNDO")
 
 
@@ -54,10 +60,43 @@ def print_history(engine: str, *, as_json: bool) -> int:
     if as_json:
         emit([as_data(action) for action in found])
     elif found:
-        print_lines(*format_table(HEAD, map(format_cells, found)))
+        print_lines(*history_lines(found, _terminal_columns()))
     else:
         log(f"specdeck: no change of {url} was made from here")
     return 0
+
+
+def _terminal_columns() -> int | None:
+    """Columns of the terminal that is printed on; None for a file or a pipe."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def history_lines(actions: Sequence[Action], columns: int | None) -> list[str]:
+    """A table of changes, or some lines for each where the table is wider than `columns`.
+
+    >>> action = Action(0.0, "ann", "http://e:1", "e", {"k": 5}, {"k": 3}, "specdeck set e k=5")
+    >>> print(*history_lines([action], 40), sep="\\n")
+    1970-01-01 00:00:00 UTC  ann
+      change    k 5 → 3
+      undo      specdeck set e k=5
+    """
+    rows = [format_cells(action) for action in actions]
+    table = format_table(HEAD, rows)
+    if columns is None or max(map(len, table)) <= columns:
+        return table
+    lines = []
+    for when, who, *facts in rows:
+        lines.append(f"{when} UTC  {who}")
+        for name, fact in zip(HEAD[2:], facts, strict=True):
+            if fact == UNKNOWN:
+                continue
+            room = max(columns - _NAMES, _NAMES)
+            first, *rest = textwrap.wrap(oneline(fact), room, break_on_hyphens=False) or [""]
+            if name == "UNDO":  # on one line, so that it can be copied
+                first, rest = oneline(fact), []
+            lines.append(f"  {name.lower():<{_NAMES - 2}}{first}")
+            lines += [" " * _NAMES + more for more in rest]
+    return lines
 
 
 def as_data(action: Action) -> dict[str, Any]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 
 from specdeck.console.cli.audit import UserAudit
-from specdeck.console.cli.engines import Access, require_vllm
+from specdeck.console.cli.engines import Access
+from specdeck.console.cli.measurement import print_at_end
 from specdeck.console.cli.output import emit, log, print_lines
 from specdeck.engine.errors import UsageError
 from specdeck.engine.operations.calibration import (
@@ -42,21 +44,16 @@ async def calibrate(to: Access, wanted: CalibrationRequest, *, as_json: bool) ->
     """Runs the calibration and prints what came of it, whole or not; the exit code."""
     client = to.client()
     work = Calibration(client, wanted, url=to.url, name=to.name, record=UserAudit().add)
-    try:
-        async with require_vllm(client), aclosing(work.events()) as events:
-            async for event in events:
-                if isinstance(event, Shapes):
-                    shapes = f"{len(event)} shapes of {STEPS} dummy steps"
-                    log(f"specdeck: {shapes}: {event}; it ends with the first request that comes")
-                elif isinstance(event, ShapeDone) and event.done == event.of:
-                    log(f"calibrate: round {event.round + 1} is complete")
-    finally:
-        outcome = work.outcome
-        if outcome is not None:
-            _print(outcome, as_json=as_json)
-        await client.close()
-    if outcome is not None and outcome.error is not None:
-        raise outcome.error
+    async with (
+        print_at_end(client, work, partial(_print, as_json=as_json)),
+        aclosing(work.events()) as events,
+    ):
+        async for event in events:
+            if isinstance(event, Shapes):
+                shapes = f"{len(event)} shapes of {STEPS} dummy steps"
+                log(f"specdeck: {shapes}: {event}; it ends with the first request that comes")
+            elif isinstance(event, ShapeDone) and event.done == event.of:
+                log(f"calibrate: round {event.round + 1} is complete")
     return 0
 
 

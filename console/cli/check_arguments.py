@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from specdeck.console.cli.common import Finite, metrics_address_option
+from specdeck.console.cli.common import Finite, Whole, metrics_address_option
 from specdeck.console.cli.engines import Access, access, key_option, token_option
 from specdeck.engine.divergence import report
 from specdeck.engine.divergence.prompts import MOST, PromptSet
@@ -45,7 +45,7 @@ class Share(click.ParamType[float]):
 
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
-COUNT = click.IntRange(1, MOST)
+COUNT = Whole(1, MOST)
 """Of prompts, tokens or calls."""
 _OPTIONS = (
     # Arms.
@@ -68,7 +68,7 @@ _OPTIONS = (
     click.option("--calls", type=COUNT, default=5, show_default=True,
                  help="Calls per session, for the risk that one of them differs."),
     # Running.
-    click.option("--streams", type=click.IntRange(1, 512), default=8, show_default=True,
+    click.option("--streams", type=Whole(1, 512), default=8, show_default=True,
                  help="Requests at once on each engine."),
     click.option("--gentle", is_flag=True, help="Spare production; takes longer."),
     click.option("--private", is_flag=True, help="Store hashes only: no token of an answer."),
@@ -79,7 +79,7 @@ _OPTIONS = (
     # Temperature > 0.
     click.option("--sampled", is_flag=True, help="Compare distributions at "
                  "--temperature; a run that is cut short starts over."),
-    click.option("--samples", type=click.IntRange(8, 4096), default=96, show_default=True,
+    click.option("--samples", type=Whole(8, 4096), default=96, show_default=True,
                  help="Continuations of each prompt and arm, with --sampled."),
     click.option("--temperature", type=Finite(0, 5, min_open=True), default=1.0,
                  show_default=True, help="With --sampled."),
@@ -98,7 +98,7 @@ _OPTIONS = (
     click.option("--strict", is_flag=True, help="A canary that has seen too few nights is exit "
                  "code 1 too."),
     click.option("--new-baseline", is_flag=True, help="The canary forgets earlier nights."),
-    click.option("--metrics-port", type=click.IntRange(1, 65535), metavar="P",
+    click.option("--metrics-port", type=Whole(1, 65535), metavar="P",
                  help="Serve the last outcome to Prometheus on this port."),
     metrics_address_option,
     click.option("--metrics-file", type=_FILE, metavar="FILE",

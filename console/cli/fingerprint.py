@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from specdeck.console.cli.common import metrics_address_option, until_signal
+from specdeck.console.cli.common import Whole, metrics_address_option, until_signal
 from specdeck.console.cli.engines import Access, access, key_option
 from specdeck.console.cli.expectations import Expectations, open_fingerprints, webhook_option
 from specdeck.console.cli.output import emit, log, print_lines
@@ -145,7 +145,7 @@ def pin(
 @click.option("--every", metavar="T", help="Repeat the verification, such as every 60s.")
 @click.option(
     "--metrics-port",
-    type=click.IntRange(1, 65535),
+    type=Whole(1, 65535),
     metavar="P",
     help="Serve the outcome to Prometheus on this port, with --every.",
 )

@@ -15,7 +15,7 @@ import click
 
 from specdeck.console.cli.check import CODES, Ticker, log_waiting, open_arms, open_check_store
 from specdeck.console.cli.check_arguments import COUNT, CheckArguments, Share
-from specdeck.console.cli.common import Finite, until_signal, write_or_log
+from specdeck.console.cli.common import Finite, Whole, until_signal, write_or_log
 from specdeck.console.cli.engines import access, key_option
 from specdeck.console.cli.output import emit, log, print_lines
 from specdeck.engine.divergence.baseline import Baseline, read_baseline, write_baseline
@@ -42,7 +42,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.command("gate")
-@click.argument("places", nargs=-1, required=True, metavar="[BASELINE] [URL]")
+@click.argument("places", nargs=-1, metavar="[BASELINE] [URL]")
 @click.option(
     "--save",
     "target",
@@ -83,7 +83,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 )
 @click.option(
     "--streams",
-    type=click.IntRange(1, 512),
+    type=Whole(1, 512),
     metavar="N",
     help=f"Requests at once; default: the baseline's, or {_STREAMS} with --save.",
 )
@@ -128,6 +128,13 @@ def command(places: tuple[str, ...], target: Path | None, **options: Any) -> int
     `specdeck gate --save FILE URL` saves one. Exit code 0 is as good as the baseline, 1 worse
     or too little to tell.
     """
+    if not places:
+        raise UsageError(
+            "no engine to save a baseline of is named"
+            if target is not None
+            else "no baseline to compare with is named",
+            remedy="`specdeck gate --save FILE URL` saves one, `specdeck gate FILE URL` compares",
+        )
     for place in (target, options["junit"], options["page"]):
         if place is not None:
             refuse_place(place, replaced=place is target)

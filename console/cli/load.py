@@ -7,16 +7,16 @@ import sys
 
 import click
 
-from specdeck.console.cli.common import until_signal
+from specdeck.console.cli.common import Whole, until_signal
 from specdeck.console.cli.engines import OWN_KEY, Access, access, key_option
-from specdeck.engine.demo.load import main
+from specdeck.engine.demo.load import find_model, main
 from specdeck.engine.demo.load_process import PROFILES
 
 
 @click.command("load")
 @click.argument("engine", metavar="URL")
 @click.option("--profile", type=click.Choice(PROFILES), default="predictable", show_default=True)
-@click.option("--streams", type=click.IntRange(1, 512), default=4, show_default=True)
+@click.option("--streams", type=Whole(1, 512), default=4, show_default=True)
 @key_option
 def command(engine: str, profile: str, streams: int, api_key_env: str | None) -> None:
     """Put streams of completions on an engine until interrupted; counts go to stdout.
@@ -25,7 +25,7 @@ def command(engine: str, profile: str, streams: int, api_key_env: str | None) ->
     """
     to = access(engine, api_key_env=api_key_env)
     key = None if to.api_key is None else api_key_env or OWN_KEY
-    if code := asyncio.run(until_signal(find_model(to))):
+    if code := asyncio.run(until_signal(_require_model(to))):
         sys.exit(code)
     words = [to.url, "--profile", profile, "--streams", str(streams), "--no-stdin"]
     if key is not None:
@@ -33,11 +33,11 @@ def command(engine: str, profile: str, streams: int, api_key_env: str | None) ->
     sys.exit(main(words, check_port=to.check_port))
 
 
-async def find_model(to: Access) -> int:
+async def _require_model(to: Access) -> int:
     """Raises EngineError where nothing serves a model: at the start that is a wrong address."""
     client = to.client()
     try:
-        await client.models()
+        await find_model(client)
     finally:
         await client.close()
     return 0

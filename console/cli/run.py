@@ -203,11 +203,20 @@ def with_known_cost(config: Config) -> Config:
     return replace(config, orchestration=block)
 
 
-def open_launch(config: Config, *, port: Port | None, last_elapsed: float | None = None) -> Launch:
-    """The start of a config's engine in the environment and the folders of this user."""
+def open_launch(
+    config: Config,
+    *,
+    port: Port | None,
+    last_elapsed: float | None = None,
+    guarded: bool = False,
+) -> Launch:
+    """The start of a config's engine in the environment and the folders of this user.
+
+    A `guarded` engine ends with this process, however that ends.
+    """
     return Launch(
         config, locations=locations(os.environ), answers=is_up, port=port,
-        last_elapsed=last_elapsed, version=__version__,
+        last_elapsed=last_elapsed, version=__version__, guarded=guarded,
     )  # fmt: skip
 
 
@@ -434,7 +443,7 @@ async def start_reference_engine(ours: Access) -> AsyncIterator[Access]:
     for finding in found:
         if finding.level == "warning":
             log(f"warning: {finding.line()}")
-    launch = open_launch(config, port="auto")
+    launch = open_launch(config, port="auto", guarded=True)
     try:
         await follow_start(launch)
         assert launch.record is not None

@@ -25,6 +25,9 @@ from specdeck.engine.operations.change import (
     ChangeEvent,
     ChangeNotObserved,
     ChangeObserved,
+    WaitsFor,
+    describe_wait,
+    is_only_k,
     make_change,
     poll,
 )
@@ -190,6 +193,8 @@ class ChangeOutcome:
     observed_k: float | None = None
     """Draft tokens per draft in steps after the change; None where none was seen."""
     observed_after_ms: float | None = None
+    waits_for: WaitsFor | None = None
+    """What its k is stored for; None where it is in force."""
     trial: TrialTuning | None = None
     """Of a judged change, as far as the engine has come with it."""
 
@@ -210,6 +215,7 @@ class ChangeOutcome:
             "ack_ms": round(self.ack_ms, 1),
             "observed_k": None if k is None else round(k, 3),
             "observed_after_ms": None if after is None else round(after),
+            "waits_for": self.waits_for,
             "undo": self.undo,
         }
         return found if self.trial is None else {**found, "trial": asdict(self.trial)}
@@ -239,8 +245,8 @@ class Narrator:
             self._begun = event
             for notice in event.applied.notices:
                 self._say(notice)
-            if event.is_dormant:
-                self.later.append("k takes effect when speculation is back on")
+            if event.waits_for is not None and not is_only_k(event.applied):
+                self.later.append(f"k is stored: {describe_wait(event.waits_for)}")
         elif isinstance(event, NotRecorded):
             self._say(f"{self._made}, but it is not in the audit log: {event.error.line()}")
         elif isinstance(event, ChangeObserved):
@@ -261,8 +267,9 @@ class Narrator:
         assert self._begun is not None
         begun, (k, after) = self._begun, self._observed
         return ChangeOutcome(
-            self.change, begun.applied, begun.ack_ms, begun.undo, k, after, self._trial
-        )
+            self.change, begun.applied, begun.ack_ms, begun.undo, k, after, begun.waits_for,
+            self._trial,
+        )  # fmt: skip
 
     def standing(self) -> str:
         """How things stand after a signal, and what to do."""
@@ -329,8 +336,10 @@ def _format_applied(outcome: ChangeOutcome) -> str:
     trial = outcome.trial
     if trial is None or trial.state in ("kept", "changed"):
         was = f"was {_format_before(outcome.applied.before)}"
-        now = _format_knobs(outcome.in_force)
-        return f"applied    {now} ({was}), after {outcome.ack_ms:.0f} ms"
+        now = f"{_format_knobs(outcome.in_force)} ({was}), after {outcome.ack_ms:.0f} ms"
+        if trial is None and outcome.waits_for is not None and is_only_k(outcome.applied):
+            return f"stored     {now}: {describe_wait(outcome.waits_for)}"
+        return f"applied    {now}"
     before = _format_knobs(trial.before)
     stands = {
         "reverted": f"reverted: {before} applies again",

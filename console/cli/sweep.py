@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from contextlib import aclosing
+from contextlib import aclosing, closing
+from functools import partial
 from pathlib import Path
 
 import click
 
 from specdeck.console.cli.audit import UserAudit
 from specdeck.console.cli.calibrate import SweepOnly, calibrate
-from specdeck.console.cli.common import Finite, until_signal
-from specdeck.console.cli.engines import Access, access, key_option, require_vllm, token_option
+from specdeck.console.cli.common import Finite, Whole, until_signal
+from specdeck.console.cli.engines import Access, access, key_option, token_option
 from specdeck.console.cli.hard_sweep import STEADY, STREAMS, OwnLoad, sweep_hard
+from specdeck.console.cli.measurement import print_at_end
 from specdeck.console.cli.operator import find_operator
 from specdeck.console.cli.output import emit, log, print_lines
 from specdeck.console.cli.sweep_report import WIDEST, SweepScreen, curve_lines, verdict_lines
@@ -34,14 +36,16 @@ from specdeck.engine.text import format_duration
     "--seconds",
     type=Finite(min=1.0, max=86_400.0),
     metavar="S",
-    help=f"How long the whole sweep takes, with traffic all the time; default: {SWEEP_S:g}, with "
-    f"--calibrate {CALIBRATION_S:g}.",
+    help="How long the whole sweep takes, with traffic all the time; an engine that is slow to "
+    "answer gets fewer rounds, three at least. "
+    f"Default: {SWEEP_S:g}, with --calibrate {CALIBRATION_S:g}.",
 )
 @click.option(
     "--rounds",
-    type=click.IntRange(2, 100),
+    type=Whole(2, 100),
     metavar="N",
-    help="Visits of each k, or rounds of --calibrate; default: as many as the time allows.",
+    help="Visits of each k, or rounds of --calibrate, however long they take; default: as many as "
+    "the time allows.",
 )
 @click.option(
     "--hard",
@@ -68,7 +72,7 @@ from specdeck.engine.text import format_duration
 )
 @click.option(
     "--streams",
-    type=click.IntRange(1, 512),
+    type=Whole(1, 512),
     metavar="N",
     help=f"With --hard or --reference: requests at once; default: {STREAMS}.",
 )
@@ -175,27 +179,20 @@ async def sweep(to: Access, wanted: SweepRequest, *, as_json: bool) -> int:
     """Runs the sweep and prints what came of it, whole or not; the exit code."""
     client = to.client()
     work = Sweep(client, wanted, url=to.url, name=to.name, record=UserAudit().add)
-    screen = SweepScreen(lambda: work.outcome)
-    try:
-        async with require_vllm(client), aclosing(work.events()) as events:
-            async for event in events:
-                if isinstance(event, Plan):
-                    log(_announcement(event, wanted))
-                screen.show(event)
-    finally:
-        screen.close()
-        outcome = work.outcome
-        if outcome is not None:
-            _print(outcome, as_json=as_json)
-        await client.close()
-    if outcome is not None and outcome.error is not None:
-        raise outcome.error
+    async with print_at_end(client, work, partial(_print, as_json=as_json)):
+        with closing(SweepScreen(lambda: work.outcome)) as screen:
+            async with aclosing(work.events()) as events:
+                async for event in events:
+                    if isinstance(event, Plan):
+                        log(_announcement(event, wanted))
+                    screen.show(event)
     return 0
 
 
 def _announcement(plan: Plan, wanted: SweepRequest) -> str:
     seconds = plan.seconds
-    planning = f"{plan.visits} visits, about {format_duration(seconds)}"
+    visits = plan.visits if plan.limit_s is None else f"up to {plan.visits}"
+    planning = f"{visits} visits, about {format_duration(seconds)} with traffic all the time"
     text = f"specdeck: {planning}; Ctrl-C restores k"
     if seconds > wanted.seconds * 1.05:
         text += f" ({wanted.seconds:g} s are too few to tell anything)"

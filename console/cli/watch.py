@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from specdeck.console.cli.common import Finite, until_signal
+from specdeck.console.cli.common import Finite, Whole, until_signal
 from specdeck.console.cli.engines import Access, access, choose_key_variable, key_option
 from specdeck.console.cli.expectations import (
     Expectations,
@@ -46,7 +46,7 @@ LASTING = (Unauthorized, NotAnEngine)
     show_default=True,
     help="Seconds between two samples.",
 )
-@click.option("--count", type=click.IntRange(min=1), metavar="N", help="Stop after N samples.")
+@click.option("--count", type=Whole(min=1), metavar="N", help="Stop after N samples.")
 @pin_option
 @webhook_option
 @key_option

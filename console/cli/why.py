@@ -126,10 +126,16 @@ def recorded_name(engine: str) -> str:
         return engine
 
 
-def recall_past(evidence: Evidence, url: str) -> Evidence:
-    """The same against what was recorded of the time before; unchanged where nobody recorded it."""
-    with suppress(SpecdeckError), closing(open_history(black_box_folder(), url)) as history:
-        return compare_with_past(evidence, history)
+async def recall_past(evidence: Evidence, url: str) -> Evidence:
+    """The same against what was recorded of the time before; unchanged where nobody recorded it.
+
+    Reads in a thread, for as long as a large record takes. Cancelled, it closes the record: the
+    process waits for the thread, which ends with that.
+    """
+    with suppress(SpecdeckError):
+        history = await asyncio.to_thread(open_history, black_box_folder(), url)
+        with closing(history):
+            return await asyncio.to_thread(compare_with_past, evidence, history)
     return evidence
 
 
@@ -183,7 +189,7 @@ async def explain(to: Access, wanted: Wanted, *, as_json: bool) -> int:
         await client.close()
     assert evidence is not None  # gather ends with it, or with an error
     if evidence.baseline is None or evidence.baseline.source == "life":
-        evidence = recall_past(evidence, to.url)
+        evidence = await recall_past(evidence, to.url)
     return await asyncio.to_thread(report, evidence, wanted.save, to.options, as_json=as_json)
 
 

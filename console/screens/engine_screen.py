@@ -326,7 +326,7 @@ class SteeringScreen(EngineScreen):
             controller.wish(Change())
             return
         if controller.engine.armed:
-            controller.tell("control is armed already", "muted")
+            controller.tell("control is armed already", "muted", kind="control")
             return
         if not self.context.owned:
             question = _arm_dialog(controller.engine.name, self.key_label("change.undo"))

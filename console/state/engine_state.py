@@ -367,8 +367,11 @@ def short_mode(mode: Mode) -> str:
 
 
 def _alarm(track: Track, old: EngineState, state: EngineState, t: float) -> Track:
-    """Acceptance that is too good: streams that repeat themselves."""
-    if state.alarm is None or state.alarm == old.alarm:
+    """Acceptance that is too good: streams that repeat themselves.
+
+    Told once, when it begins: the engine's words of it count the windows since.
+    """
+    if state.alarm is None or old.alarm is not None:
         return track
     return track.add_event(t, f"alarm: {state.alarm}", "bad", kind="alert")
 

@@ -14,6 +14,9 @@ from specdeck.console.widgets.cells import Tone
 from specdeck.engine.blackbox.falls import SETTLED_S, Fall, list_falls
 
 HOUR_S: Final = 3600.0
+MOST_HOURS: Final = 7 * 24 + 1
+"""Looked through of a stretch of time, the latest: an incident has a week at most, and readings of
+a foreign file, or of a clock that was set, may lie any time apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +38,14 @@ class Falls:
     _hours: dict[int, _Hour] = field(default_factory=dict)
 
     def list_hours(self, start: float, end: float, now: float) -> list[int]:
-        """The hours of a stretch of time that are still to be looked through, the latest first."""
+        """The hours of a stretch of time that are still to be looked through, the latest first,
+        `MOST_HOURS` of them."""
         first, last = self.history.first, min(end, self.history.last)
         if not first <= last:  # of an empty record both are NaN
             return []
         begin, until = math.floor(max(start, first) / HOUR_S), self._settles_at(now)
-        hours = range(math.floor(last / HOUR_S), begin - 1, -1)
+        latest = math.floor(last / HOUR_S)
+        hours = range(latest, max(begin, latest - MOST_HOURS + 1) - 1, -1)
         return [hour for hour in hours if self._known(hour).until < self._end(hour, until)]
 
     def look_through(self, hour: int, now: float) -> bool:

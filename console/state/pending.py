@@ -216,7 +216,7 @@ def fold_answer(
     track: Track, asked: Change, applied: AppliedChange, t: float, seconds: float
 ) -> Track:
     """The track after the engine's word on a wish, `seconds` after it was asked."""
-    stored = _why_stored(track.known, applied)
+    stored = None if track.known is None else _why_stored(track.known, applied)
     done = f"applied in {seconds * 1000:.0f} ms" if stored is None else f"stored: {stored}"
     text = f"{_describe_answer(asked, applied)} · {done}"
     cause = Cause(asked.origin, None, asked.reason or KEY)
@@ -242,7 +242,7 @@ def fold_answer(
     )
 
 
-def _why_stored(state: EngineState | None, applied: AppliedChange) -> str | None:
+def _why_stored(state: EngineState, applied: AppliedChange) -> str | None:
     """Until when nothing comes of a k that was taken; None where it is in force at once.
 
     >>> from tests.support.engine_state import engine_state
@@ -251,11 +251,11 @@ def _why_stored(state: EngineState | None, applied: AppliedChange) -> str | None
     'it takes effect when speculation is back'
     >>> _why_stored(engine_state(), taken)
     """
-    if state is None or set(applied.applied) - {"policy"} != {"k"}:
-        return None
-    if state.mode == "target-only":
-        return "it takes effect when speculation is back"
-    return "it takes effect when the breaker closes" if state.breaker == "open" else None
+    # After the first paint: it brings what changes are made with.
+    from specdeck.engine.operations.change import describe_wait, find_wait, is_only_k
+
+    waits_for = find_wait(state, applied) if is_only_k(applied) else None
+    return None if waits_for is None else describe_wait(waits_for)
 
 
 def _describe_answer(asked: Change, applied: AppliedChange) -> str:

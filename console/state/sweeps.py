@@ -87,7 +87,10 @@ class Sweeps:
     def _tell_end(self, index: int, sweep: Sweep, error: SpecdeckError | None) -> None:
         controller = self._controller
         outcome, now = sweep.outcome, controller.clock()
-        run = SweepRun(ended=now, stopped="by hand" if error is None else error.line())
+        refused = error is not None
+        run = SweepRun(
+            ended=now, stopped="by hand" if error is None else error.line(), refused=refused
+        )
         if outcome is not None:
             stopped = "by hand" if outcome.interrupted else outcome.stopped
             run = SweepRun(outcome, None, now, stopped)

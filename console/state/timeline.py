@@ -159,8 +159,12 @@ class Timeline:
 
     @property
     def bounds(self) -> Bounds:
-        """From when to when there is something to look at."""
-        history, live = self.history, not self.is_recording
+        """From when to when there is something to look at: nothing where it cannot be read."""
+        live = not self.is_recording
+        try:
+            history = self.history
+        except SpecdeckError as error:  # a moment of it may be shown all the same
+            self.said, history = error.line(), None
         end = self.controller.clock()
         if not live and history is not None and not math.isnan(history.last):
             end = history.last

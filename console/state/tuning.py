@@ -27,6 +27,8 @@ class SweepRun:
     """Unix time; None while it goes on."""
     stopped: str | None = None
     """Why it is not whole."""
+    refused: bool = False
+    """Whether it never began."""
 
 
 def describe_optimum(analysis: Analysis) -> str:
@@ -43,11 +45,11 @@ def describe_optimum(analysis: Analysis) -> str:
 
 
 def describe_end(run: SweepRun) -> str:
-    """The end of a sweep as an event."""
+    """The end of a sweep as an event, or why none has begun."""
     from specdeck.engine.sweep.analysis import schedule_line
 
     if run.stopped is not None or run.outcome is None:
-        return f"sweep stopped: {run.stopped}"
+        return f"{'no sweep' if run.refused else 'sweep stopped'}: {run.stopped}"
     text, schedule = f"sweep: {describe_optimum(run.outcome.analysis)}", run.outcome.schedule
     return f"{text}; schedule {schedule_line(schedule)}" if schedule else text
 

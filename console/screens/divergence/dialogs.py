@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
-from textual import on
+from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical, VerticalScroll
@@ -16,15 +16,15 @@ from textual.widgets import Input, Label, OptionList
 
 from specdeck.console import keys
 from specdeck.console.screens.dialogs import Modal
+from specdeck.console.screens.divergence.prompt_file import BROWSED, load_aside
 from specdeck.console.screens.divergence.view import preview
-from specdeck.console.widgets.cells import Cell, Row, join_cells
+from specdeck.console.widgets.cells import Cell, Row, Tone, join_cells
 from specdeck.console.widgets.text import Line
 from specdeck.engine.client.address import engine_url
 from specdeck.engine.divergence.prompts import (
     BUNDLED,
     Prompt,
     PromptSet,
-    load_prompts,
     parse_prompt,
 )
 from specdeck.engine.errors import SpecdeckError, UsageError
@@ -83,18 +83,20 @@ class PromptPicker(Modal[PickedPrompt | None]):
         self._take(self.source)
         self.query_one("#prompts").focus()
 
-    def _take(self, source: str) -> bool:
-        """List a set or a file; False, and the reason on the screen, where it cannot be read."""
+    @work(group="prompts", exclusive=True)
+    async def _take(self, source: str, *, then_focus: bool = False) -> None:
+        """List a set or a file, or say on the screen why it cannot be read."""
+        self._problem(f"reading {source}", tone="muted")
         try:
-            self.found = load_prompts(source)
-            self.listed = tuple(islice(self.found, LISTED))
+            found = await load_aside(source)
+            self.listed = tuple(islice(found, LISTED))
         except SpecdeckError as error:
             self._problem(error.line())
-            return False
+            return
         except OSError as error:  # a name that no file can have
             self._problem(f"{source[:40]}…: {error.strerror or error}")
-            return False
-        self.source = source
+            return
+        self.found, self.source = found, source
         if source not in self.sources:
             self.sources = (*BUNDLED, source)
         listing = self.query_one("#prompts", OptionList)
@@ -102,18 +104,20 @@ class PromptPicker(Modal[PickedPrompt | None]):
         listing.add_options([f"{prompt.number:>4} {preview(prompt)}" for prompt in self.listed])
         listing.highlighted = 0
         self._problem("")
-        return True
+        if then_focus:
+            listing.focus()
 
-    def _problem(self, text: str) -> None:
-        self.query_one("#pick-problem", Line).row = Row((Cell(text, "bad"),)) if text else Row()
+    def _problem(self, text: str, *, tone: Tone = "bad") -> None:
+        self.query_one("#pick-problem", Line).row = Row((Cell(text, tone),)) if text else Row()
         names = tuple(
             Cell(f"{Path(name).name}", "strong" if name == self.source else "muted",
                  f"screen.set_source({number})")
             for number, name in enumerate(self.sources)
         )  # fmt: skip
         count = 0 if self.found is None else self.found.count
+        counted = f"the first {count:,}" if count == BROWSED else f"{count}"
         self.query_one("#sets", Line).row = Row(
-            (*join_cells(names), Cell("  ← →", "key")), (Cell(f"{count} prompts", "muted"),)
+            (*join_cells(names), Cell("  ← →", "key")), (Cell(f"{counted} prompts", "muted"),)
         )
         kind = "chat" if self.chat else "completion"
         self.query_one("#pick-keys", Line).row = Row(
@@ -152,8 +156,7 @@ class PromptPicker(Modal[PickedPrompt | None]):
             return
         path = _expand_home(text)
         if _is_path(text, path):
-            if self._take(str(path)):
-                self.query_one("#prompts").focus()
+            self._take(str(path), then_focus=True)
             return
         try:
             self.dismiss(PickedPrompt(parse_prompt(text, chat=self.chat)))

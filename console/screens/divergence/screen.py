@@ -14,6 +14,7 @@ from specdeck.console import keys
 from specdeck.console.context import ConsoleContext
 from specdeck.console.screens.divergence import view
 from specdeck.console.screens.divergence.dialogs import CheckForm, PromptPicker
+from specdeck.console.screens.divergence.prompt_file import load_aside
 from specdeck.console.screens.divergence.results import (
     OpenedCase,
     ResultsScreen,
@@ -32,7 +33,6 @@ from specdeck.engine.divergence.prompts import (
     Copies,
     Prompt,
     PromptSet,
-    load_prompts,
     repeat_prompt,
     source_name,
 )
@@ -87,9 +87,8 @@ class DivergenceScreen(DetailScreen):
         """Find out what can be compared with what."""
         apart_s = SLOW_REDRAW_S if self.context.slow else REDRAW_S
         self._redraw = self.set_interval(apart_s, self.show, pause=True)
-        self._load(self.session.source)
         self.show()
-        self.describe()
+        self._begin()
 
     def show(self) -> None:
         """Bring the state onto the screen."""
@@ -148,15 +147,18 @@ class DivergenceScreen(DetailScreen):
             split.note = ("not done" if bad else "wrote", text)
         self.show()
 
-    def _load(self, source: str) -> None:
-        """Take the prompts of a set or a file; the first one where none is chosen."""
+    @work(group="begin", exclusive=True)
+    async def _begin(self) -> None:
+        """Take the prompts of the set or file, the first one where none is chosen, and find out
+        what can be compared with what."""
         try:
-            self.found = load_prompts(source)
+            self.found = await load_aside(self.session.source)
+            if self.session.prompt is None:
+                self.session.prompt = self.found.find(1)
         except SpecdeckError as error:
             self.split.problem = error.line()
-            return
-        if self.session.prompt is None:
-            self.session.prompt = self.found.find(1)
+        self.show()
+        self.describe()
 
     @now_only
     def action_next(self, by: int) -> None:
@@ -236,10 +238,11 @@ class DivergenceScreen(DetailScreen):
             self._show_results(repeat_prompt(self.session.prompt, count), replay=True)
 
     @now_only
-    def action_batch(self) -> None:
+    @work(group="ask", exclusive=True)
+    async def action_batch(self) -> None:
         """The prompts of the set."""
         try:
-            prompts = load_prompts(self.session.source, self.session.options.prompts)
+            prompts = await load_aside(self.session.source, self.session.options.prompts)
         except SpecdeckError as error:
             self.split.problem = error.line()
             self.show()
@@ -266,7 +269,9 @@ class DivergenceScreen(DetailScreen):
             same = found.prompt == self.session.prompt
             self.choose(found.prompt, typed=self.session.typed or not same, recorded=line)
         else:
-            self.session.source, self.found = source_name(found.path), load_prompts(found.path)
+            source = source_name(found.path)
+            if self.found is None or self.session.source != source:
+                self.session.source, self.found = source, found
             self.choose(opened.prompt, recorded=line)
         self.action_race()
 

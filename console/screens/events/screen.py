@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
@@ -21,6 +22,11 @@ from specdeck.console.state.engine_state import EVENTS, Event
 from specdeck.console.widgets.format import LocalTime, on_day
 from specdeck.console.widgets.search import SearchField
 from specdeck.engine.text import printable
+
+_EDGE = 3
+"""Columns of the list beside its words: the scrollbar, and one at either end."""
+_LEAST_ROOM = 20
+"""Columns for words, however narrow the list is."""
 
 
 def find_events(events: tuple[Event, ...], wanted: str) -> tuple[Event, ...]:
@@ -46,6 +52,18 @@ def event_line(event: Event, local: LocalTime, today: float) -> str:
     return f"{on_day(event.t, local, today)}  {printable(event.text)}"
 
 
+def hang(when: str, said: str, width: int) -> str:
+    """What was said then, in `width` columns, wrapped below itself and not below its time.
+
+    >>> print(hang("12:00:00", "ann changed k from 5 to 3", 30))
+    12:00:00  ann changed k from 5
+              to 3
+    """
+    indent = " " * (len(when) + 2)
+    room = max(_LEAST_ROOM, width - len(indent))
+    return f"{when}  " + f"\n{indent}".join(textwrap.wrap(said, room) or [""])
+
+
 class EventsScreen(Modal[None]):
     """Lists the events of the selected engine; `/` searches them."""
 
@@ -68,7 +86,7 @@ class EventsScreen(Modal[None]):
             yield OptionList(markup=False, compact=True)
             yield SearchField(placeholder="words to search", id="wanted", list_type=OptionList)
             yield Label(
-                "/ searches   ↑↓ pgup pgdn home end   enter goes there   C copies   esc closes",
+                "/ searches   ↑↓ pgup pgdn   enter goes there   C copies   esc closes",
                 id="keys",
                 markup=False,
             )
@@ -78,6 +96,11 @@ class EventsScreen(Modal[None]):
         self._unsubscribe = self.controller.subscribe(self._follow)
         self.query_one(OptionList).focus()
         self.show()
+
+    def on_resize(self) -> None:
+        """Lines wrap elsewhere: at first as well, when the list gets its size."""
+        self._drawn = None
+        self.call_after_refresh(self._follow)
 
     def on_unmount(self) -> None:
         """Follow no more."""
@@ -115,7 +138,8 @@ class EventsScreen(Modal[None]):
         tone = self.app.get_component_styles(f"tone--{event.tone}").partial_rich_style
         muted = self.app.get_component_styles("tone--muted").partial_rich_style
         when, _, said = event_line(event, self.context.local, self.context.clock()).partition("  ")
-        return Text.assemble((f"{when}  ", muted), (said, tone))
+        line = hang(when, said, self.query_one(OptionList).outer_size.width - _EDGE)
+        return Text.assemble((line[: len(when)], muted), (line[len(when) :], tone))
 
     @on(OptionList.OptionSelected)
     def _go_to_event(self, event: OptionList.OptionSelected) -> None:

@@ -305,7 +305,7 @@ class FingerprintScreen(DetailScreen):
         """What there is to compare with."""
         sides, url = [], self.engine.url
         place = fingerprints.pin_place(url)
-        if place.exists():
+        if _is_there(place):
             sides.append(Side("pin", f"the pin  {place.name}"))
         for engine in self.controller.engines:
             if engine.url != url:
@@ -341,7 +341,7 @@ class FingerprintScreen(DetailScreen):
             self.say("not yet: the engine still reads its weights", bad=True)
             return
         place = watches.fingerprints.new_pin_place(self.engine.url)
-        if place.exists() and not await self.app.push_screen_wait(overwrite_dialog(place)):
+        if _is_there(place) and not await self.app.push_screen_wait(overwrite_dialog(place)):
             return
         with self.say_errors():
             written = await watches.fingerprints.pin(found)
@@ -398,3 +398,11 @@ class FingerprintScreen(DetailScreen):
             self.say(f"not saved: {error}", bad=True)
         else:
             self.say(f"saved {path}")
+
+
+def _is_there(place: Path) -> bool:
+    """Whether something lies there; also where that cannot be told, which the next step says."""
+    try:
+        return place.exists()
+    except OSError:
+        return True

@@ -23,7 +23,7 @@ _TONES: dict[PathVerdict, Tone] = {
 }  # fmt: skip
 
 _BUILD = "weights, settings, libraries, driver"
-_OUTSIDE = "version, served names, KV cache: all that is seen from outside"
+_OUTSIDE = "version, served names, KV cache"
 _UNKNOWN = 3
 """Facts that are named as unknown before the rest is counted."""
 
@@ -77,15 +77,15 @@ def names(
     moved = {} if found is None else found.layers
     own = None if found is None else found.system_fingerprint_moved
     tried = _behaviour(seen, key_label("fingerprint.probe"))
-    covered = {"build": _BUILD, "path": f"the build and {_live(seen)}", "behaviour": tried}
+    covered = {"build": _BUILD, "path": f"build and {_live(seen)}", "behaviour": tried}
     if "outside" in seen.facts:
-        covered |= {"build": _OUTSIDE, "path": "the build; what is live is unknown"}
+        covered |= {"build": _OUTSIDE, "path": "build; what is live is unknown"}
     rows = [
         _name(layer, name, covered[layer], moved.get(layer), label)
         for layer, name in seen.names.items()
     ]
-    theirs = "computed once, at the start" if seen.system_fingerprint else "not asked, or off"
-    stamp = {True: "; responses carry the path as well", False: "; responses carry it alone"}
+    theirs = "of the start" if seen.system_fingerprint else "not asked, or off"
+    stamp = {True: "; responses have the path", False: "; responses lack the path"}
     theirs += stamp.get(seen.stamped, "") if seen.stamped is not None else ""
     return (*rows, _name("vLLM's own", seen.system_fingerprint, theirs, own, label))
 
@@ -158,7 +158,7 @@ def _knobs(live: Mapping[str, Any]) -> str:
 def _behaviour(seen: Fingerprint, key: str) -> str:
     behaviour = seen.behaviour
     if behaviour is None:
-        return f"not tried; {key} asks 16 probes, greedy, on both arms"
+        return f"not tried; {key} asks 16 probes on both arms"
     agree = f"{percent(behaviour.agreement, 1)} agree over {behaviour.runs} runs"
     return f"{agree}, step {behaviour.step:g} nats"
 

@@ -144,7 +144,8 @@ class LiveScreen(SteeringScreen):
         if self.timeline.when.is_now or not 0 < shown < total:
             return ()
         key = self.context.key_label("events.open")
-        return Cell(f"{total} up to here ", "muted"), Cell(key, "key"), Cell(" lists them", "muted")
+        listed = Cell(f"{total} up to here · ", "muted")
+        return listed, Cell(key, "key"), Cell(" lists them", "muted")
 
     @property
     def event(self) -> PastEvent | None:

@@ -357,15 +357,15 @@ def parse_wish(words: str, seconds: str, track: Track) -> Change:
     text = words.strip().lower()
     for policy in POLICIES:
         if text == policy:
-            return Change(policy=policy, trial_s=lasts, reason="trial")
+            return Change(policy=policy, trial_s=lasts)
     for mode in MODES:
         if text == mode:
-            return Change(mode=mode, trial_s=lasts, reason="trial")
+            return Change(mode=mode, trial_s=lasts)
     if "=" in text:
-        return replace(_parse_assignments(text, track), trial_s=lasts, reason="trial")
+        return replace(_parse_assignments(text, track), trial_s=lasts)
     if not (text.isascii() and text.isdecimal() and len(text) < 4):
         raise ValueError(f"{words.strip()!r} is neither a k nor a policy nor a mode")
-    return Change(k=_check_k(int(text), track), trial_s=lasts, reason="trial")
+    return Change(k=_check_k(int(text), track), trial_s=lasts)
 
 
 def _parse_assignments(text: str, track: Track) -> Change:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from specdeck.console.screens.tuning.curve import MeasuredPoint, SweepCurve
 from specdeck.console.state.engine_state import Event, Track
-from specdeck.console.state.tuning import SweepRun, describe_optimum, describe_trial
+from specdeck.console.state.tuning import SweepRun, describe_end, describe_optimum, describe_trial
 from specdeck.console.state.undo import KEY
 from specdeck.console.widgets.cells import Cell, Row, Tone
 from specdeck.console.widgets.format import KeyLabel, LocalTime, at, number
@@ -27,6 +27,7 @@ from specdeck.engine.protocol.tuning import (
 from specdeck.engine.text import format_duration, oneline
 
 if TYPE_CHECKING:
+    from specdeck.engine.blackbox.event import EventKind
     from specdeck.engine.sweep.runner import SweepProgress
 
 
@@ -35,6 +36,10 @@ _SAME_S = 5.0
 """Seconds that an answer, and two clocks, may set apart what is one change."""
 _FRESH_S = 5.0
 """What was recorded so shortly before a moment is that moment's."""
+_MOVES_NOTHING: frozenset[EventKind] = frozenset(
+    ("down", "up", "control", "drift", "alert", "check", "load")
+)
+"""Kinds of events that are in the list of events alone."""
 _TONES: dict[str, Tone] = {"closed": "good", "half-open": "warn", "open": "bad"}
 _OLD = "this engine's plugin does not report its tuning"
 _OLD_REMEDY = "update specdeck where the engine runs, and restart it"
@@ -164,7 +169,8 @@ def _ledger(ledger: LedgerTuning) -> tuple[str, Tone]:
         return "not known yet: target-only was not measured beside it", "muted"
     tone: Tone = "good" if known[0].saved_s >= 0 else "bad"
     against = "soft k = 0" if ledger.against == "soft" else "no speculation"
-    told = f"{format_saved(ledger.hour)} this hour · {format_saved(ledger.day)} this day"
+    hour, day = format_saved(ledger.hour), format_saved(ledger.day)
+    told = f"{hour} this hour and day" if hour == day else f"{hour} this hour · {day} this day"
     return f"{told}, against {against}", tone
 
 
@@ -233,12 +239,17 @@ def format_value(found: object) -> str:
 
 
 def feed(track: Track, local: LocalTime, who: str, most: int = 40) -> tuple[Row, ...]:
-    """What moved k and why, and what the operator was told; the newest first.
+    """What moved k and why, and what keys were answered; the newest first.
 
+    What an engine does or says of itself moves no k: the list of events has it.
     `who` is this console's name with the engine: a change of its own is told once.
     """
     changes = () if track.tuning is None else _merge_sweeps(track.tuning.changes)
-    events = [event for event in track.events if not _is_listed(event, changes)]
+    events = [
+        event
+        for event in track.events
+        if event.kind not in _MOVES_NOTHING and not _is_listed(event, changes)
+    ]
     every = [*map(_event, _list_others(changes, events, who)), *events]
     every.sort(key=lambda event: -event.t)
     if not every:
@@ -330,7 +341,7 @@ def _sweep_note(run: SweepRun, *, stop: str) -> Row:
         under_way = (Cell(f" {sweep_status(run.progress)}", "accent"),)
         return Row(under_way, (Cell(f"{stop} stops it ", "muted"),))
     if run.stopped is not None or run.outcome is None:
-        return Row((Cell(f" sweep stopped: {run.stopped}", "warn"),))
+        return Row((Cell(f" {describe_end(run)}", "warn"),))
     return Row((Cell(f" {describe_optimum(run.outcome.analysis)}", "good"),))
 
 

@@ -44,6 +44,8 @@ class WhyScreen(DetailScreen):
         self.top = 0
         """Rows above the first one that is shown."""
         self._said: Cell | None = None
+        self._suggested: tuple[str, str] | None = None
+        """The URL of the engine that causes were shown of last, and what they suggest to try."""
         self._moment: float | None = None
         """The moment of the past that `found` is of; None of an engine as it is."""
 
@@ -71,6 +73,9 @@ class WhyScreen(DetailScreen):
     def action_again(self) -> None:
         """Watch the engine anew; in the past, judge what was recorded around this moment."""
         index, url = self.controller.selected, self.controller.engine.url
+        if self.found is not None and not self.found.is_open:
+            suggested = view.suggest_trial(self.found)
+            self._suggested = None if suggested is None else (self.found.url, suggested)
         self.top, self._said, self._moment = 0, None, self._past_moment
         if self._moment is not None:
             self.found = WhyLook(url, 0.0, self.context.options(url))
@@ -136,12 +141,25 @@ class WhyScreen(DetailScreen):
     async def action_trial(self) -> None:
         """Ask whether to try what was suggested, and have the engine judge it."""
         suggested, state = view.suggest_trial(self.found), self.track.known
-        if suggested is None and state is not None:
+        self._said = None
+        if suggested is None and (earlier := self._find_earlier()) is not None:
+            # Out of the past one comes here to try what was found there, and not to wait for it.
+            self.say("the causes that were shown before suggest it")
+            suggested = earlier
+        elif suggested is None and state is not None:
             # A k that no cause suggests would look like one that they do.
             self.say("no cause suggests a trial: the k that is set is filled in")
             suggested = f"k={state.k_set}"
+        self.show()
         if await self.ask_trial(suggested):
             await self.run_action("app.open_screen('tuning')")
+
+    def _find_earlier(self) -> str | None:
+        """What the causes that were shown before suggest, while this engine is watched anew."""
+        found, last = self.found, self._suggested
+        if found is None or last is None or not found.is_open or last[0] != found.url:
+            return None
+        return last[1]
 
     def say(self, text: str, *, bad: bool = False) -> None:
         """In the heading, until the next look."""

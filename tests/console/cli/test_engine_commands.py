@@ -15,13 +15,14 @@ from tests.support.engine_state import engine_state
 from tests.support.http_engine import Answer, HttpEngine, answer, serve_engine
 from tests.support.pages import recorded_page
 
+from specdeck.console.cli.audit import history_lines
 from specdeck.console.cli.check import trip
 from specdeck.console.cli.engines import Access
 from specdeck.console.cli.main import outcome
 from specdeck.engine.operations.check import Trip
 from specdeck.engine.protocol.messages import PREFIX, TOKEN_HEADER, Capability
 from specdeck.engine.protocol.tuning import BreakerTuning, TrialTuning, Tuning
-from specdeck.engine.store.audit import AuditLog
+from specdeck.engine.store.audit import Action, AuditLog
 from specdeck.engine.store.database import Store
 
 Captured = pytest.CaptureFixture[str]
@@ -178,6 +179,34 @@ def test_what_was_changed_is_read_back_the_newest_first(
     ]
     assert {one["origin"] for one in told} == {"operator"}
     assert len(engine.asked) == asked  # it need not run
+
+
+def test_a_history_fits_the_terminal_and_stays_a_table_in_a_pipe() -> None:
+    undo = "specdeck set http://127.0.0.1:52151 k=6 policy=goodput --reason 'as it was before'"
+    action = Action(
+        0.0, "ann", "http://e:1", "e", {"k": 6, "policy": "goodput"}, {"k": 3, "policy": "fixed"},
+        undo, reason="a\x1b[2J reason " * 8, observed=3.0,
+    )  # fmt: skip
+    narrow = history_lines([action, action], 80)
+    assert all(len(line) <= 80 for line in narrow if "undo" not in line)
+    assert narrow[-1].split("undo")[1].strip() == undo  # in one piece, to be copied
+    assert narrow[0] == "1970-01-01 00:00:00 UTC  ann"
+    assert narrow[1] == "  change    k 6 → 3, policy goodput → fixed"
+    table = history_lines([action, action], None)
+    assert len(table) == 3
+    assert history_lines([action, action], len(table[1])) == table
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(["--lease", "abc"], "'abc' is not a valid number"), (["--lease", "0"], "0")],
+)
+def test_a_number_that_is_none_is_told_as_that(
+    engine: HttpEngine, words: list[str], said: str, capsys: Captured
+) -> None:
+    assert outcome(["set", engine.url, "k=3", *words]) == 2
+    assert said in capsys.readouterr().err
+    assert engine.asked == []
 
 
 @pytest.mark.parametrize("words", [[], ["k=3", "--history"]])

@@ -288,3 +288,13 @@ def test_no_key_is_in_what_debug_shows(
     assert code in (2, 3)
     assert KEY not in said.out + said.err
     assert ("Traceback" in said.err) is debug
+
+
+def test_debug_shows_no_line_of_a_config_that_is_no_yaml(tmp_path: Path, capsys: Captured) -> None:
+    config = tmp_path / "a.yaml"
+    config.write_text(f"model: demo\nkv_transfer_config: {{password: {KEY}, x: [1}}\n")
+    assert outcome(["watch", str(config), "--debug"]) == 2
+    said = capsys.readouterr()
+    assert "Traceback" in said.err
+    assert "a.yaml:2: not valid YAML" in said.err
+    assert KEY not in said.err + said.out

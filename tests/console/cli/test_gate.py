@@ -143,6 +143,18 @@ def test_what_makes_no_sense_is_refused(
         assert why in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "why"), [([], "no baseline to compare with"), (["--save", "a.json"], "no engine to")]
+)
+def test_a_gate_without_names_says_what_it_takes(
+    words: list[str], why: str, capsys: Captured
+) -> None:
+    assert outcome(["gate", *words]) == 2
+    said = capsys.readouterr().err
+    assert why in said
+    assert "`specdeck gate --save FILE URL` saves one" in said
+
+
 def test_an_engine_that_is_away_is_no_verdict(saved: str, capsys: Captured) -> None:
     assert outcome(["gate", saved, "http://127.0.0.1:9", "--patience", "0"]) == 3
     assert capsys.readouterr().out == ""

@@ -462,3 +462,14 @@ def test_no_load_is_put_where_nothing_listens(capsys: Captured) -> None:
         port = free.getsockname()[1]
     assert outcome(("load", f"127.0.0.1:{port}")) == 3
     assert "refuses connections" in one_line(capsys)
+
+
+def test_debug_quotes_nothing_of_a_config_with_a_fault(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "c.yaml"
+    config.write_text('kv_transfer_config: {password: hunter2-hunter2, a: "b\nalerts: {}\n')
+    assert outcome(["watch", str(config), "--debug"]) == 2
+    said = capsys.readouterr()
+    assert "not valid YAML" in said.err
+    assert "hunter2" not in said.err + said.out

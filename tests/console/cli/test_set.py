@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from specdeck.console.cli.set import ChangeOutcome, Narrator
+from specdeck.console.cli.set import ChangeOutcome, Narrator, outcome_lines
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.operations.change import ChangeApplied, ChangeNotObserved
 from specdeck.engine.operations.record import NotRecorded
@@ -57,7 +59,7 @@ def test_a_trial_is_told_once_for_each_phase_and_ten_seconds_of_work() -> None:
 def test_what_is_told_after_the_outcome_waits_for_it() -> None:
     lines: list[str] = []
     narrator = Narrator(Change(k=3), URL, on_line=lines.append)
-    narrator.take(ChangeApplied(Change(k=3), APPLIED, 10.0, UNDO, is_dormant=True))
+    narrator.take(ChangeApplied(Change(k=3), APPLIED, 10.0, UNDO, "speculation"))
     narrator.take(NotRecorded(SpecdeckError("the disk is full")))
     narrator.take(ChangeNotObserved("superseded"))
     assert lines == [
@@ -65,10 +67,25 @@ def test_what_is_told_after_the_outcome_waits_for_it() -> None:
         "specdeck: the change is made, but it is not in the audit log: the disk is full",
     ]
     assert narrator.later == [
-        "k takes effect when speculation is back on",
         "not observed: a newer change took its place",
     ]
-    assert narrator.outcome() == ChangeOutcome(Change(k=3), APPLIED, 10.0, UNDO)
+    outcome = narrator.outcome()
+    assert outcome == ChangeOutcome(Change(k=3), APPLIED, 10.0, UNDO, waits_for="speculation")
+    assert outcome.as_json()["waits_for"] == "speculation"
+
+
+def test_a_k_that_is_only_stored_is_not_said_to_be_applied() -> None:
+    """An engine in target-only drafts nothing, whatever k it has; the console says so as well."""
+    stored = ChangeOutcome(Change(k=3), APPLIED, 10.0, UNDO, waits_for="breaker")
+    assert outcome_lines(stored)[1] == (
+        "stored     k=3 (was k=5), after 10 ms: it takes effect when the breaker closes"
+    )
+    lines: list[str] = []
+    narrator = Narrator(Change(k=3, mode="target-only"), URL, on_line=lines.append)
+    both = replace(APPLIED, applied={"k": 3, "mode": "target-only"})
+    narrator.take(ChangeApplied(narrator.change, both, 10.0, UNDO, "speculation"))
+    assert outcome_lines(narrator.outcome())[1].startswith("applied    k=3 mode=target-only")
+    assert narrator.later == ["k is stored: it takes effect when speculation is back"]
 
 
 @pytest.mark.parametrize(

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import shlex
+import signal
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.support.escapes import PLANTED, assert_harmless
 from tests.support.http_engine import serve_engine
+from tests.support.readings import START
+from tests.support.recorded_engine import busy_readings, record
 from tests.support.simulated_traffic import Request, Traffic, usual
 from tests.support.suffering_engine import SufferingEngine
 
+from specdeck.console.cli import why
+from specdeck.console.cli.common import black_box_folder, until_signal
+from specdeck.console.cli.engines import access
 from specdeck.console.cli.main import outcome
-from specdeck.console.cli.why import diagnosis_lines
+from specdeck.console.cli.why import Wanted, diagnosis_lines, explain
+from specdeck.engine.blackbox.folder import box_path
+from specdeck.engine.blackbox.history import History
 from specdeck.engine.protocol.messages import PREFIX
+from specdeck.engine.why.evidence import Evidence
 from specdeck.engine.why.ranking import diagnose
 
 Captured = pytest.CaptureFixture[str]
@@ -140,3 +153,31 @@ def test_an_adapters_name_reaches_no_terminal(capsys: Captured) -> None:
     traffic = Traffic(1, draw=draw, rate=10.0,
                       accept=lambda r, t: 0.2 if r.adapter != "none" else 0.7).run(40)  # fmt: skip
     assert_harmless("\n".join(diagnosis_lines(diagnose(traffic.evidence()))))
+
+
+def test_a_signal_ends_the_reading_of_a_large_record(
+    engine: SufferingEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An hour of large states was read on the event loop: signals were heard 12 seconds later."""
+    record(box_path(black_box_folder(), engine.url), busy_readings(20)).close()
+    began = threading.Event()
+
+    def read_for_long(evidence: Evidence, history: History) -> Evidence:
+        ends = time.monotonic() + 20.0
+        began.set()
+        while time.monotonic() < ends:
+            list(history.readings(START, START + 20))
+        return evidence
+
+    def send_signal() -> None:
+        if began.wait(10.0):
+            sent.append(time.monotonic())
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(why, "compare_with_past", read_for_long)
+    sender, sent = threading.Thread(target=send_signal), list[float]()
+    sender.start()
+    explaining = explain(access(engine.url), Wanted(0.0), as_json=True)
+    assert asyncio.run(until_signal(explaining)) == 130
+    sender.join()
+    assert time.monotonic() - sent[0] < 5.0

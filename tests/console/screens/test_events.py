@@ -39,6 +39,22 @@ async def test_five_hundred_events_are_kept_and_the_first_one_is_reached(
         assert not isinstance(app.screen, EventsScreen)
 
 
+async def test_an_event_is_wrapped_below_itself_and_the_keys_fit_a_line(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    app = console(kit.engine(kit.run(3)))
+    async with run(app, size=(80, 24)) as pilot:
+        app.controller.tell(" ".join(f"word{number}" for number in range(30)))
+        await press(pilot, "e")
+        options = app.screen.query_one(OptionList)
+        first, *more = str(options.get_option_at_index(0).prompt).splitlines()
+        assert more
+        assert {line.index("word") for line in (first, *more)} == {first.index("word0")}
+        assert len(first) > 60
+        assert options.virtual_size.height == len((first, *more))
+        assert app.screen.query_one("#keys").size.height == 1
+
+
 async def test_events_are_searched_by_their_words(kit: type[Kit], console: MakeConsole) -> None:
     app = console(kit.engine(kit.run(3)))
     async with run(app, size=(80, 24)) as pilot:

@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from specdeck.console.screens.fingerprint import view
 from specdeck.console.screens.fingerprint.dialogs import AgainstScreen
 from specdeck.console.screens.fingerprint.screen import FingerprintScreen
 from specdeck.console.screens.live.screen import LiveScreen
+from specdeck.console.state.engine_state import Track
 from specdeck.engine.client.engine_client import EngineClient, open_client
 from specdeck.engine.client.secret import Secret
 from specdeck.engine.client.webhook import Webhook
@@ -36,6 +38,25 @@ if TYPE_CHECKING:
     from textual.pilot import Pilot
 
 Compare = Callable[..., bool]
+LIVE = (
+    {"k": 5, "mode": "speculate", "policy": "fixed"},
+    {"k": 5, "mode": "target-only", "policy": "fixed"},
+    {"k": None, "mode": "speculate", "policy": "goodput"},
+)
+
+
+@pytest.mark.parametrize("live", LIVE, ids=str)
+@pytest.mark.parametrize("stamped", [True, False, None])
+def test_names_are_told_in_eighty_columns(live: dict[str, Any], stamped: bool | None) -> None:
+    made = Made()
+    before = made.seen(unread=())
+    seen = replace(made.seen(live=live), stamped=stamped)
+    for found in (None, compare(before, seen)):
+        for row in view.names(seen, found, "pin", lambda _: "b", Track("demo", "http://e:1")):
+            right = sum(len(cell.text) for cell in row.right)
+            assert sum(len(cell.text) for cell in row.left) + right <= 80
+
+
 FACTS: dict[str, Any] = {
     "engine": {"vllm": "0.32.0", "commit": "09d54272", "specdeck": "0.1.0"},
     "config": {

@@ -422,7 +422,7 @@ async def test_events_that_there_is_no_room_for_are_counted(
     async with run(app, size=(80, 24)) as pilot:
         assert "lists them" not in words(app, "events-heading")
         await press(pilot, "g", *"04:48", "enter")
-        assert "34 up to here e lists them" in words(app, "events-heading")
+        assert "34 up to here · e lists them" in words(app, "events-heading")
 
 
 async def test_a_frozen_view_is_named_as_one(app: Console) -> None:

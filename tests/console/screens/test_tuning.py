@@ -34,13 +34,13 @@ from specdeck.console.screens.tuning.dialogs import (
     suggest_trial,
 )
 from specdeck.console.screens.tuning.screen import TuningScreen
-from specdeck.console.screens.tuning.view import feed
+from specdeck.console.screens.tuning.view import feed, status
 from specdeck.console.state.engine_state import Cause, Track, fold_reading
 from specdeck.console.widgets.charts import CurveBars
 from specdeck.console.widgets.text import Feed
 from specdeck.engine.errors import Conflict, UsageError
 from specdeck.engine.protocol.full_graphs import Reach
-from specdeck.engine.protocol.messages import Capability, Change, EngineState, LastChange
+from specdeck.engine.protocol.messages import Capability, Change, EngineState, LastChange, Lease
 from specdeck.engine.protocol.tuning import (
     HardBaseline,
     KChange,
@@ -210,7 +210,7 @@ async def test_a_loss_against_no_speculation_shows_where_soft_zero_is_slower_sti
         await opened(pilot)
         status = " ".join(rows(app, "#status").split())
     assert "12 s lost (-10 %) this hour" in status
-    assert "this day, against no speculation" in status
+    assert "this hour and day, against no speculation" in status
     assert "soft k = 0 takes 22.0 % longer than no speculation" in status
     assert "~812 tokens/s are expected; -10 % against it lately" in status
 
@@ -260,6 +260,36 @@ def test_whether_something_is_told_twice_is_no_matter_of_its_wording() -> None:
     track = track.add_event(START + 14, f"alarm: streams repeat since {WHY}")
     told = ["".join(cell.text for cell in row.left) for row in feed(track, time.gmtime, "ann")]
     assert [line.split("  ", 1)[1] for line in told] == [f"alarm: streams repeat since {WHY}", WHY]
+
+
+def test_what_moved_no_k_is_left_to_the_list_of_events() -> None:
+    track = Track("demo", "http://demo", tuning=tuning())
+    track = track.add_event(START + 12, "control is armed already", "muted", kind="control")
+    track = track.add_event(START + 13, "acceptance 97 % for 14 windows", "bad", kind="alert")
+    track = track.add_event(START + 14, "the API key is missing", "warn")
+    told = "".join(cell.text for row in feed(track, time.gmtime, "ann") for cell in row.left)
+    assert "the API key is missing" in told
+    assert "armed already" not in told
+    assert "14 windows" not in told
+
+
+async def test_a_sweep_that_never_began_was_not_stopped(tuned: MakeTuned) -> None:
+    app, asked, _ = tuned()
+    asked.states = [replace(asked.states[0], lease=Lease(9.0, 5, "speculate"))]
+    async with run(app) as pilot:
+        await press(pilot, "w")
+        assert said(app)[-1].startswith("no sweep: a trial or another sweep is running")
+
+
+def test_time_saved_in_the_hour_alone_is_told_once() -> None:
+    """Where it is the day's as well, the panel of 24 lines has no room for both."""
+    hour = SavedTime(81.0, 45.0)
+    same = replace(tuning(), ledger=LedgerTuning(hour, hour))
+    rows = status(Track("demo", "http://demo", tuning=same), str)
+    told = ["".join(cell.text for cell in row.left) for row in rows]
+    (saved,) = [line for line in told if line.startswith(" saved")]
+    assert saved.count("1 min 21 s") == 1
+    assert "this hour and day" in saved
 
 
 async def test_k_without_a_measurement_is_a_forecast(tuned: MakeTuned) -> None:

@@ -189,3 +189,25 @@ async def test_what_a_cause_suggests_is_one_key_away_from_a_trial(
         )
         await press(pilot, "escape")
         assert isinstance(app.screen, WhyScreen)
+
+
+async def test_what_was_suggested_before_can_be_tried_while_the_engine_is_watched_anew(
+    suffering: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a look back: the cause was found in the past, and a trial is of now."""
+    app, _ = suffering()
+    async with run(app, size=(80, 24)) as pilot:
+        await open_screen(pilot)
+        screen = app.screen
+        assert isinstance(screen, WhyScreen)
+        monkeypatch.setattr(screen.controller, "find_obstacle", lambda change: None)
+        screen.seconds = 3600.0
+        await press(pilot, "enter")
+        assert screen.found is not None
+        assert screen.found.is_open
+        await press(pilot, "T")
+        assert app.screen.query_one("#what", Input).value == (
+            "policy=goodput goodput.rest_rounds=16"
+        )
+        await press(pilot, "escape")
+        assert "shown before" in above(app)

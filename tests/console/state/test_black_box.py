@@ -130,7 +130,7 @@ async def test_cohorts_and_tuning_are_asked_for_now_and_then(tmp_path: Path) -> 
     with session.past() as history:
         found = history.cohorts_at(START + 199)
         assert found is not None
-        assert found.finished() == counts
+        assert found.sum_finished() == counts
         assert history.cohorts_at(START - 1) is None
 
 

@@ -99,6 +99,16 @@ async def test_listeners_are_told_once_a_reading(tasks: Tasks, steered: SteeredE
     assert told == 3
 
 
+async def test_an_alarm_that_goes_on_is_one_event(tasks: Tasks, steered: SteeredEngine) -> None:
+    engine = ListedEngine([])
+    controller = steered(engine)
+    alarms = (None, "for 12 windows", "for 13 windows", "for 14 windows", None, "for 12 windows")
+    for n, alarm in enumerate(alarms):
+        engine.more.put_nowait(reading(n, replace(STATE, alarm=alarm)))
+        await tasks.rest()
+    assert said(controller) == ["alarm: for 12 windows"] * 2
+
+
 async def test_one_request_at_a_time_and_the_last_wish_wins(
     tasks: Tasks, steered: SteeredEngine
 ) -> None:

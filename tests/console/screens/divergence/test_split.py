@@ -18,11 +18,12 @@ from tests.support.pilot import press, settle, until
 from tests.support.readings import STATE, reading
 
 from specdeck.console.screens.divergence.dialogs import CheckForm, PromptPicker
+from specdeck.console.screens.divergence.prompt_file import BROWSED, load_aside
 from specdeck.console.screens.divergence.screen import DivergenceScreen
 from specdeck.console.settings import Settings
 from specdeck.console.state.check import MOST_SHOWN, Side
 from specdeck.engine.divergence.prompts import load_prompts
-from specdeck.engine.errors import Unreachable, Unsupported
+from specdeck.engine.errors import ConfigError, Unreachable, Unsupported
 from specdeck.engine.operations.check import CheckOptions
 
 if TYPE_CHECKING:
@@ -366,3 +367,31 @@ async def test_the_price_of_pinned_requests_is_said_before_anything_is_asked(dec
     async with run_split(deck(), (120, 40)) as (pilot, screen):
         await settle(pilot)
         assert "costs" not in words(screen)
+
+
+async def test_a_large_file_holds_no_key_up(deck: Opens) -> None:
+    """A file of 1.5 million lines was read on the thread that draws, for five seconds."""
+    one = deck()
+    path = one.folder / "large.txt"
+    path.write_text("write a poem\n" * (BROWSED + 5))
+    async with run_split(one) as (pilot, _):
+        await type_path(pilot, path)
+        picker = pilot.app.screen
+        assert isinstance(picker, PromptPicker)
+        await until(pilot, lambda: picker.source == str(path))
+        sets: Any = picker.query_one("#sets")
+        assert "the first 20,000 prompts" in sets.row.right[0].text
+
+
+async def test_a_file_that_takes_too_long_is_left(tmp_path: Path) -> None:
+    path = tmp_path / "large.txt"
+    path.write_text("\n" * 300_000)
+    with pytest.raises(ConfigError, match="too large to be read here"):
+        await load_aside(str(path), most_s=0.0)
+    loading = asyncio.create_task(load_aside(str(path)))
+    await asyncio.sleep(0)
+    assert not loading.done()
+    loading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await loading
+    assert (await load_aside("code")).count == load_prompts("code").count

@@ -1,0 +1,57 @@
+"""A file of prompts that somebody names, read without holding the console up."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from specdeck.engine.divergence.prompts import BUNDLED, PromptSet, load_prompts
+from specdeck.engine.errors import ConfigError
+
+BROWSED: Final = 20_000
+"""The first prompts of a file: those that can be gone through. A check takes as many as its options
+say."""
+MOST_S: Final = 10.0
+_AT_ONCE: Final = 200_000
+"""Bytes of a file that takes some milliseconds."""
+
+
+async def load_aside(
+    source: str,
+    limit: int = BROWSED,
+    *,
+    most_s: float = MOST_S,
+    clock: Callable[[], float] = time.monotonic,
+) -> PromptSet:
+    """As `load_prompts`, in a thread where the file is large; for `most_s` seconds at most.
+
+    Cancelled, the thread comes to its end: the process waits for it. Raises ConfigError also for
+    a file that takes longer.
+    """
+    if source in BUNDLED or _size(source) <= _AT_ONCE:
+        return load_prompts(source, limit)
+    ends, is_left = clock() + most_s, threading.Event()
+
+    def proceed() -> None:
+        if is_left.is_set() or clock() > ends:
+            raise ConfigError(
+                f"{source}: too large to be read here: {most_s:g} s were not enough",
+                remedy="give `specdeck check --prompts` the file, or a part of it here",
+            )
+
+    try:
+        return await asyncio.to_thread(load_prompts, source, limit, proceed=proceed)
+    finally:
+        is_left.set()
+
+
+def _size(source: str) -> int:
+    """Bytes of a file; 0 of what is none, which is refused unread."""
+    try:
+        return Path(source).stat().st_size
+    except (OSError, ValueError):
+        return 0

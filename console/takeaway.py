@@ -1,0 +1,88 @@
+"""What is taken along from a console: a picture of it, an incident file, a copy of its words."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from textual.app import App
+
+from specdeck.console import screenshots
+from specdeck.console.context import ConsoleContext
+from specdeck.console.screens.copy import CopyDialog, HasCopies
+from specdeck.console.state.copies import list_figures
+from specdeck.console.state.incident_files import PROGRESS_S, IncidentFiles, choose_span
+from specdeck.console.state.moment import format_moment
+from specdeck.engine.errors import SpecdeckError
+
+if TYPE_CHECKING:
+    from specdeck.console.state.controller import Controller
+
+
+def save_picture(app: App[Any], context: ConsoleContext) -> None:
+    """Saves the screen as SVG where its user can find it, and says where that is."""
+    svg, stamp = app.export_screenshot(), time.strftime("%Y-%m-%dT%H_%M_%S")
+    name = f"{app.title}_{stamp}_{time.time_ns() // 1000 % 10**6:06}.svg"
+    try:
+        path = screenshots.save(
+            lambda to: screenshots.write_picture(svg, to, name), context.folders()
+        )
+    except OSError as error:
+        app.notify(f"not saved: {error}", severity="error", markup=False)
+    else:
+        app.notify(f"saved {path}", markup=False)
+
+
+async def write_incident(
+    app: App[Any],
+    controller: Controller,
+    context: ConsoleContext,
+    incidents: IncidentFiles | None,
+) -> None:
+    """Writes what happened to the selected engine into one file, and says where that is.
+
+    Without `incidents` no file can be written from here.
+    """
+    track = controller.track
+    if incidents is None or track.recorded:
+        line = "an incident is written of a live engine, or by `specdeck incident`"
+        app.notify(line, severity="warning", markup=False)
+        return
+    if incidents.is_writing:
+        app.notify("an incident file is being written", markup=False)
+        return
+    now = controller.clock()
+    span = choose_span(context.timeline.view.t, now)
+    first, last = ("now" if t is None else format_moment(t, context.local, now=now) for t in span)
+    taken = f"{track.name} from {first} to {last}"
+    app.notify(f"writing {taken}", markup=False, timeout=3)
+
+    def show(what: str) -> None:
+        app.notify(f"incident under way: {what}", markup=False, timeout=PROGRESS_S)
+
+    try:
+        found = await incidents.write(track.url, context.folders(), span, show)
+    except (SpecdeckError, OSError) as error:
+        line = error.line() if isinstance(error, SpecdeckError) else str(error)
+        app.notify(f"no incident file: {line}", severity="error", markup=False)
+        return
+    line = f"incident file: {screenshots.abbreviate_home(found.path)}, {taken}"
+    controller.tell(line, "accent")
+    app.notify(line, markup=False, timeout=15)
+    if found.left_out is not None:
+        line = f"not in the incident file: {found.left_out}"
+        controller.tell(line, "muted")
+        app.notify(line, severity="warning", markup=False, timeout=15)
+
+
+async def copy(app: App[Any], context: ConsoleContext) -> None:
+    """Asks what to copy of the screen, and has the terminal keep it (OSC 52)."""
+    screen = app.screen
+    if isinstance(screen, CopyDialog):
+        return
+    figures = list_figures(context.timeline.track)
+    copies = screen.list_copies() if isinstance(screen, HasCopies) else [*figures]
+    chosen = await app.push_screen_wait(CopyDialog(copies))
+    if chosen is not None:
+        app.copy_to_clipboard(chosen.text)
+        app.notify(f"copied: {chosen.label}", markup=False, timeout=3)
