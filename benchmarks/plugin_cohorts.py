@@ -101,8 +101,8 @@ def measure(count: int, *, alone: bool) -> tuple[float, float, float]:
     assert sum(row[8] for row in counts.cells.cells()) <= count
 
     def look() -> None:
-        cells = {"cells": counts.cells.cells(), "folded": counts.cells.folded()}
-        json.dumps({**cells, "unfinished": counts.unfinished()})
+        cells = {"cells": counts.cells.cells(), "folded": counts.cells.list_folded()}
+        json.dumps({**cells, "unfinished": counts.sum_unfinished()})
 
     looks = [time_call(look) * 1e6 for _ in range(20)]
     return statistics.median(ends), statistics.median(drafts), statistics.median(looks)

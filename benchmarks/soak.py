@@ -38,6 +38,7 @@ from benchmarks.soak_audit import (
     compare_with_log,
     gather_changes,
 )
+from benchmarks.soak_ends import KEPT, MOST_ENDS, ConsoleEnd, read_report, read_words
 from tests.support.command import Command
 from tests.support.live_engine import LiveEngine
 from tests.support.pseudo_terminal import PseudoTerminal
@@ -114,6 +115,8 @@ class Soak:
     """Consoles that found no engine when they were started."""
     ended: list[int] = field(default_factory=list)
     """Exit codes of all others that ended by themselves."""
+    ends: list[ConsoleEnd] = field(default_factory=list)
+    """The last words of the first of them."""
     memory: list[tuple[float, int]] = field(default_factory=list)
     """Seconds since the beginning and resident bytes of the console that is never killed."""
 
@@ -158,11 +161,12 @@ class Soak:
         while not self.is_over:
             who = f"operator-{len(self.deaths) + 1}" if killed else LIVES
             console, opened = self.open_console(who), time.monotonic()
+            born, written = time.time(), bytearray()
             ends = time.monotonic() + self.rng.uniform(20, 90) if killed else self.until
             next_sample = 0.0
             try:
                 while time.monotonic() < min(ends, self.until) and console.process.poll() is None:
-                    await asyncio.to_thread(drain, console)
+                    await asyncio.to_thread(drain, console, written)
                     self._press(console, tour.pop() if tour else self.rng.choice(KEYS))
                     if not killed and time.monotonic() >= next_sample:
                         next_sample = time.monotonic() + SAMPLE_S
@@ -175,11 +179,22 @@ class Soak:
                         await asyncio.sleep(2)
                     else:
                         self.ended.append(code)
+                        drain(console, written)
+                        self._keep_words(who, code, born, bytes(written))
                 else:
                     self.console_kills += killed
             finally:
                 console.close()
                 self.deaths[who] = time.time()
+
+    def _keep_words(self, who: str, code: int, born: float, written: bytes) -> None:
+        """What a console that ended by itself wrote last."""
+        if len(self.ends) < MOST_ENDS:
+            secrets = [self.token_file.read_text(), self.engine.token]
+            crashes = locations(self.specdeck.environment).crashes
+            words = read_words(written, secrets)
+            report = read_report(crashes, born, secrets)
+            self.ends.append(ConsoleEnd(who, code, time.time() - born, words, report))
 
     def _press(self, console: PseudoTerminal, key: str) -> None:
         if self.rng.random() < 0.02:
@@ -218,11 +233,12 @@ class Soak:
             )  # fmt: skip
 
 
-def drain(console: PseudoTerminal) -> None:
-    """Reads what the console draws between two keys of a hasty operator."""
+def drain(console: PseudoTerminal, written: bytearray) -> None:
+    """Reads what the console draws between two keys of a hasty operator; keeps its end."""
     ends = time.monotonic() + 0.4
     while (left := ends - time.monotonic()) > 0:
-        console.read(left)
+        written += console.read(left)
+    del written[:-KEPT]
 
 
 def write_token(path: Path, token: str) -> None:
@@ -394,6 +410,8 @@ def report(soak: Soak, audit: AuditFindings, left: list[str], options: argparse.
     ]
     print(table([f"{options.minutes:g} min, {options.streams} streams, seed {options.seed}", ""],
                 rows))  # fmt: skip
+    for end in soak.ends:
+        print("", *end.lines(), sep="\n")
     bad = [soak.altered, soak.lost, soak.ended, audit.astray, audit.invented, left]
     sound = bool(soak.answers) and not any(bad)
     return 0 if sound and grown is not None and grown <= MOST_GROWTH else 1

@@ -28,7 +28,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -289,11 +289,16 @@ async def change(engine: RunningEngine, **knobs: Any) -> None:
 
 
 async def ask_why(engine: RunningEngine, seconds: float, *more: str) -> dict[str, Any]:
-    """What the command says, as a script would be told."""
+    """What the command says, as a script would be told.
+
+    At a lower priority, as from another machine: on two cores a Python that starts would keep the
+    engine from its CPU.
+    """
     words = ["why", engine.url, "--for", f"{seconds:g}s", "--json", *more]
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "specdeck", *words,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        preexec_fn=partial(os.nice, 10),
     )  # fmt: skip
     out, err = await process.communicate()
     if process.returncode not in (0, 1):
