@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -37,6 +36,7 @@ from specdeck.console.cli.expectations import (
 )
 from specdeck.console.cli.incident_key import incident_writer
 from specdeck.console.cli.operator import find_operator
+from specdeck.engine.client import event_loop
 from specdeck.engine.client.attach import AttachedEngine, UnopenedClient
 from specdeck.engine.errors import ConfigError, Place, UsageError
 
@@ -73,7 +73,7 @@ def command(pin: Path | None, webhook_env: str | None, **options: Any) -> int:
     require_terminal("`specdeck watch` to a pipe")
     defer_collection()
     asked = AttachOptions(**options, expectations=Expectations(pin, webhook_env))
-    return asyncio.run(attach_console(read_attach_block(asked)))
+    return event_loop.run(attach_console(read_attach_block(asked)))
 
 
 def read_attach_block(options: AttachOptions) -> AttachOptions:

@@ -36,6 +36,7 @@ from specdeck.console.cli.output import draw_over, emit, log, print_lines
 from specdeck.console.cli.run import start_reference_engine
 from specdeck.console.cli.set import Narrator, request_change
 from specdeck.console.widgets.format import shorten
+from specdeck.engine.client import event_loop
 from specdeck.engine.client.retry import Retry, WaitingForEngine
 from specdeck.engine.client.token import TOKEN_REMEDY
 from specdeck.engine.divergence import report, statistics
@@ -94,7 +95,7 @@ def command(**options: Any) -> int:
     prompts = load_prompts(asked.source, asked.prompt_limit)
     refuse_case(asked, prompts)
     work = check_distributions if asked.sampled else check_tokens
-    return asyncio.run(until_signal(work(asked, prompts)))
+    return event_loop.run(until_signal(work(asked, prompts)))
 
 
 def print_history(asked: CheckArguments) -> int:

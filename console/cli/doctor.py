@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ import click
 
 from specdeck.console.cli.engines import Access, access, is_config, key_option
 from specdeck.console.cli.output import emit, print_lines
+from specdeck.engine.client import event_loop
 from specdeck.engine.client.address import is_local
 from specdeck.engine.client.engine_client import EngineClient
 from specdeck.engine.client.token import TOKEN_REMEDY
@@ -39,7 +39,7 @@ def command(subject: str | None, as_json: bool, api_key_env: str | None) -> int:
     elif is_config(subject):
         found = check_config(Path(subject))
     else:
-        found = asyncio.run(check_engine(access(subject, api_key_env=api_key_env)))
+        found = event_loop.run(check_engine(access(subject, api_key_env=api_key_env)))
     if as_json:
         emit([finding.as_json() for finding in found])
     else:

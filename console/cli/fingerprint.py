@@ -16,6 +16,7 @@ from specdeck.console.cli.common import Whole, metrics_address_option, until_sig
 from specdeck.console.cli.engines import Access, access, key_option
 from specdeck.console.cli.expectations import Expectations, open_fingerprints, webhook_option
 from specdeck.console.cli.output import emit, log, print_lines
+from specdeck.engine.client import event_loop
 from specdeck.engine.client.webhook import Webhook
 from specdeck.engine.errors import UsageError
 from specdeck.engine.fingerprint.compare import Comparison, compare, leaves
@@ -92,12 +93,12 @@ def show(
     """Show the names of an engine, and every fact behind them."""
     to, fingerprints = _open(engine, api_key_env)
     if history:
-        print_history(asyncio.run(fingerprints.moments(to.url)), as_json=as_json)
+        print_history(event_loop.run(fingerprints.moments(to.url)), as_json=as_json)
         return 0
     if behaviour:
-        found = asyncio.run(_fetch(fingerprints, to.url, behaviour=True))
+        found = event_loop.run(_fetch(fingerprints, to.url, behaviour=True))
     else:
-        found = asyncio.run(fingerprints.fetch(to.url))
+        found = event_loop.run(fingerprints.fetch(to.url))
     if not found.progress.finished:
         log(f"specdeck: the engine is {found.progress.line()}: the names will move once")
     if as_json:
@@ -128,8 +129,8 @@ def pin(
 ) -> int:
     """Keep the fingerprint of an engine as what is expected of it."""
     to, fingerprints = _open(engine, api_key_env)
-    found = asyncio.run(_fetch(fingerprints, to.url, behaviour=bool(behaviour)))
-    written = asyncio.run(fingerprints.pin(found, output))
+    found = event_loop.run(_fetch(fingerprints, to.url, behaviour=bool(behaviour)))
+    written = event_loop.run(fingerprints.pin(found, output))
     if as_json:
         emit(written.as_json())
     else:
@@ -184,7 +185,7 @@ def verify(
     every_s = None if every is None else parse_duration(every)
     to, fingerprints = _open(engine, api_key_env)
     if name is not None:
-        return asyncio.run(_verify_name(fingerprints, to.url, name, as_json=as_json))
+        return event_loop.run(_verify_name(fingerprints, to.url, name, as_json=as_json))
     webhook = Expectations(webhook_env=webhook_env).open_webhook()
     exports = Exports(metrics_port, metrics_file, webhook, metrics_address)
     watcher = DriftWatcher(
@@ -198,7 +199,7 @@ def verify(
         await watcher.open()
         return await verify_on(watcher, every_s, exports, url=to.url, as_json=as_json)
 
-    return asyncio.run(until_signal(run()))
+    return event_loop.run(until_signal(run()))
 
 
 @command.command("diff")
@@ -225,15 +226,15 @@ def diff(
     side = partial(_side, behaviour=bool(behaviour), api_key_env=api_key_env)
     second = expect if other is None else other
     if second is not None:
-        before, after = asyncio.run(side(one)), asyncio.run(side(second))
+        before, after = event_loop.run(side(one)), event_loop.run(side(second))
     elif is_file(one) or _MOMENT.fullmatch(one):
-        asyncio.run(side(one))  # one that cannot be read says so
+        event_loop.run(side(one))  # one that cannot be read says so
         remedy = "give an engine, another pin or @N beside it"
         raise UsageError(f"nothing to compare {one} with", remedy=remedy)
     else:
         to, fingerprints = _open(one, api_key_env)
         before = read_pin(_find_pin(fingerprints, to))
-        after = asyncio.run(side(one))
+        after = event_loop.run(side(one))
     found = Verification(compare(before, after))
     if as_json:
         emit(found.as_json())

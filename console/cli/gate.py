@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager, closing
@@ -18,6 +17,7 @@ from specdeck.console.cli.check_arguments import COUNT, CheckArguments, Share
 from specdeck.console.cli.common import Finite, Whole, until_signal, write_or_log
 from specdeck.console.cli.engines import access, key_option
 from specdeck.console.cli.output import emit, log, print_lines
+from specdeck.engine.client import event_loop
 from specdeck.engine.divergence.baseline import Baseline, read_baseline, write_baseline
 from specdeck.engine.divergence.gate_report import gate_junit, gate_lines, gate_markdown
 from specdeck.engine.divergence.prompts import load_prompts
@@ -152,7 +152,7 @@ def command(places: tuple[str, ...], target: Path | None, **options: Any) -> int
     work = baseline.workload
     asked = _arguments(engine, options, work.source, work.prompts, work.max_tokens, work.streams)
     asked = replace(asked, ignore_eos=work.ignore_eos)
-    return asyncio.run(until_signal(_compare(asked, options, baseline)))
+    return event_loop.run(until_signal(_compare(asked, options, baseline)))
 
 
 def _save(places: tuple[str, ...], target: Path, options: dict[str, Any]) -> int:
@@ -162,7 +162,7 @@ def _save(places: tuple[str, ...], target: Path, options: dict[str, Any]) -> int
     if unfit:
         raise UsageError(f"--save compares nothing, so it has no --{unfit[0]}")
     asked = _arguments(places[0], options, "code", _PROMPTS, _TOKENS, _STREAMS)
-    return asyncio.run(until_signal(_measure_and_save(asked, options, target)))
+    return event_loop.run(until_signal(_measure_and_save(asked, options, target)))
 
 
 def _arguments(

@@ -21,6 +21,7 @@ from specdeck.console.cli.span import read_span
 from specdeck.console.state.incident_files import IncidentFile
 from specdeck.engine.blackbox.folder import open_history
 from specdeck.engine.blackbox.history import History
+from specdeck.engine.client import event_loop
 from specdeck.engine.client.command_options import CommandOptions, list_options
 from specdeck.engine.client.webhook import VARIABLE
 from specdeck.engine.errors import EngineError, SpecdeckError, UsageError
@@ -81,7 +82,7 @@ def command(
             raise UsageError(f"{output.parent} is no folder", remedy="give another file")
     asked = Asked(span, output, force, is_open=end is None)
     to = find_engine(engine, api_key_env=api_key_env, token_file=token_file)
-    made, written = asyncio.run(_run(to, asked))
+    made, written = event_loop.run(_run(to, asked))
     if as_json:
         falls, dips, stalls = (
             [one.as_json() for one in found] for found in (made.falls, made.dips, made.stalls)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 
 import click
 
 from specdeck.console.cli.common import Whole, until_signal
 from specdeck.console.cli.engines import OWN_KEY, Access, access, key_option
+from specdeck.engine.client import event_loop
 from specdeck.engine.demo.load import find_model, main
 from specdeck.engine.demo.load_process import PROFILES
 
@@ -25,7 +25,7 @@ def command(engine: str, profile: str, streams: int, api_key_env: str | None) ->
     """
     to = access(engine, api_key_env=api_key_env)
     key = None if to.api_key is None else api_key_env or OWN_KEY
-    if code := asyncio.run(until_signal(_require_model(to))):
+    if code := event_loop.run(until_signal(_require_model(to))):
         sys.exit(code)
     words = [to.url, "--profile", profile, "--streams", str(streams), "--no-stdin"]
     if key is not None:

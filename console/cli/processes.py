@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from collections.abc import Mapping
 import click
 
 from specdeck.console.cli.output import emit, log, print_lines
+from specdeck.engine.client import event_loop
 from specdeck.engine.errors import EngineError, UsageError
 from specdeck.engine.launch import process
 from specdeck.engine.launch.registry import Record, Registry, Unreadable
@@ -89,7 +89,7 @@ def stop(engine: str, as_json: bool) -> None:
         registry.clean()
         raise EngineError(f"{record.name} has ended already", remedy="see `specdeck ps`")
     reporter = StopReporter(record.name)
-    asyncio.run(stop_engine(record, registry, on_progress=reporter))
+    event_loop.run(stop_engine(record, registry, on_progress=reporter))
     last = reporter.last
     assert last is not None  # a stop ends with a step
     if as_json:

@@ -21,6 +21,7 @@ from specdeck.console.cli.watch import find_lasting_error
 from specdeck.console.state.black_box import BlackBoxRecorder
 from specdeck.console.state.controller import Controller, Spawn
 from specdeck.console.state.watches import EngineWatches
+from specdeck.engine.client import event_loop
 from specdeck.engine.metrics.reading import Reading
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def command(
             expectations=Expectations(pin, webhook_env),
         )
     )
-    return asyncio.run(until_signal(record_engines(asked, _find_printer(as_json, quiet))))
+    return event_loop.run(until_signal(record_engines(asked, _find_printer(as_json, quiet))))
 
 
 async def record_engines(asked: AttachOptions, show: Printer) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
 from collections.abc import Sequence
@@ -25,6 +24,7 @@ from specdeck.console.cli.operator import find_operator
 from specdeck.console.cli.output import emit
 from specdeck.console.state.moment import parse_moment
 from specdeck.console.state.recorded import PlayedRecording, RecordedBox
+from specdeck.engine.client import event_loop
 from specdeck.engine.errors import UsageError
 from specdeck.engine.files import open_file
 from specdeck.engine.metrics.recording import read_lines, read_recording, reading_as_json
@@ -83,7 +83,7 @@ def command(wanted: str, as_json: bool, speed: float, at: str | None) -> int:
                 found, name=found.name, url=found.url, speed=speed, is_incident=is_incident,
                 fingerprint=read_fingerprint(path) if is_incident else None,
             )  # fmt: skip
-            return asyncio.run(_show_box(engine, found, at))
+            return event_loop.run(_show_box(engine, found, at))
     recording = read_recording(path)
     if not as_json:
         engines = [PlayedRecording(recording, url, speed=speed) for url in recording.engines]
@@ -93,7 +93,7 @@ def command(wanted: str, as_json: bool, speed: float, at: str | None) -> int:
             histories = read_histories(recording)
             for one in engines:
                 one.take_history(histories[one.url])
-        return asyncio.run(_show(engines, at))
+        return event_loop.run(_show(engines, at))
     for line in read_lines(recording.path):
         emit(line)
     return 0

@@ -38,6 +38,7 @@ from specdeck.console.cli.operator import find_operator
 from specdeck.console.cli.output import emit, log
 from specdeck.console.cli.processes import StopReporter, record_as_json
 from specdeck.console.cli.watch import find_lasting_error
+from specdeck.engine.client import event_loop
 from specdeck.engine.client.attach import AttachedEngine
 from specdeck.engine.client.engine_client import open_client
 from specdeck.engine.client.token import admin_token
@@ -107,9 +108,9 @@ def run(config: Path, headless: bool, detach: bool, wanted: Port | None) -> int:
         require_terminal("--headless or --detach")
     launch = prepare_launch(config, port=wanted)
     if detach:
-        return asyncio.run(run_detached(launch))
+        return event_loop.run(run_detached(launch))
     if headless:
-        return asyncio.run(run_headless(launch))
+        return event_loop.run(run_headless(launch))
     return run_in_console(launch)
 
 
@@ -154,7 +155,7 @@ def demo(headless: bool, seconds: float | None, wanted: Port, profile: str) -> i
         module="specdeck.engine.launch.owned_load",
     )
     if headless:
-        return asyncio.run(run_headless(launch, seconds=seconds, load=load))
+        return event_loop.run(run_headless(launch, seconds=seconds, load=load))
     return run_in_console(launch, load=load)
 
 
@@ -245,7 +246,7 @@ def run_in_console(launch: Launch, *, load: LoadProcess | None = None) -> int:
         incident=incident_writer(),
     )
     try:
-        code = asyncio.run(run_console(app, [engine]))
+        code = event_loop.run(run_console(app, [engine]))
     except Crash:
         if launch.record is not None and launch.failed is None:
             log_running(launch.record)
@@ -260,7 +261,7 @@ def run_in_console(launch: Launch, *, load: LoadProcess | None = None) -> int:
     if launch.record is None:
         return code
     if app.return_value == "stop":
-        asyncio.run(launch.stop(on_progress=StopReporter(launch.record.name)))
+        event_loop.run(launch.stop(on_progress=StopReporter(launch.record.name)))
         log(f"{launch.record.name} is stopped")
     else:
         log_running(launch.record)

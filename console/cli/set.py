@@ -16,6 +16,7 @@ from specdeck.console.cli.common import Finite, until_signal
 from specdeck.console.cli.engines import Access, access, key_option, require_vllm, token_option
 from specdeck.console.cli.operator import find_operator
 from specdeck.console.cli.output import emit, log, print_lines
+from specdeck.engine.client import event_loop
 from specdeck.engine.client.engine_client import EngineClient
 from specdeck.engine.errors import UsageError
 from specdeck.engine.operations.assignments import format_argument, parse_assignments
@@ -105,7 +106,7 @@ def command(
     to = access(engine, api_key_env=api_key_env, token_file=token_file)
     narrator = Narrator(change, to.url, attended=change.judge and not detach)
     work = _make(to, narrator, as_json=as_json)
-    return asyncio.run(until_signal(work, on_interrupt=narrator.standing))
+    return event_loop.run(until_signal(work, on_interrupt=narrator.standing))
 
 
 async def _make(to: Access, narrator: Narrator, *, as_json: bool) -> int:

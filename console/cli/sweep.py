@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 from contextlib import aclosing, closing
 from functools import partial
@@ -19,6 +18,7 @@ from specdeck.console.cli.measurement import print_at_end
 from specdeck.console.cli.operator import find_operator
 from specdeck.console.cli.output import emit, log, print_lines
 from specdeck.console.cli.sweep_report import WIDEST, SweepScreen, curve_lines, verdict_lines
+from specdeck.engine.client import event_loop
 from specdeck.engine.errors import UsageError
 from specdeck.engine.operations.calibration import CALIBRATION_S, CalibrationRequest
 from specdeck.engine.operations.sweep import SWEEP_S, Sweep, SweepRequest
@@ -123,7 +123,7 @@ def command(
             "sweep --calibrate" if reason is None else f"sweep --calibrate: {reason}",
         )
         to = access(engine, api_key_env=api_key_env, token_file=token_file)
-        return asyncio.run(until_signal(calibrate(to, asked, as_json=as_json)))
+        return event_loop.run(until_signal(calibrate(to, asked, as_json=as_json)))
     beside = hard or reference is not None
     refuse_options(hard=hard, reference=reference, profile=profile, streams=streams)
     wanted = SweepRequest(
@@ -135,10 +135,10 @@ def command(
     )
     to = access(engine, api_key_env=api_key_env, token_file=token_file)
     if not beside:
-        return asyncio.run(until_signal(sweep(to, wanted, as_json=as_json)))
+        return event_loop.run(until_signal(sweep(to, wanted, as_json=as_json)))
     own = OwnLoad(profile or STEADY[0], streams or STREAMS)
     other = None if reference is None else access(reference, api_key_env=reference_key)
-    return asyncio.run(until_signal(sweep_hard(to, other, wanted, own, as_json=as_json)))
+    return event_loop.run(until_signal(sweep_hard(to, other, wanted, own, as_json=as_json)))
 
 
 def refuse_options(

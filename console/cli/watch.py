@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from specdeck.console.cli.expectations import (
     webhook_option,
 )
 from specdeck.console.cli.output import emit, log, print_lines
+from specdeck.engine.client import event_loop
 from specdeck.engine.config.loader import load
 from specdeck.engine.errors import ConfigError, EngineError, NotAnEngine, Unauthorized, UsageError
 from specdeck.engine.metrics.reading import Reading
@@ -68,7 +68,7 @@ def command(
     """
     watched = resolve(engine, Expectations(pin, webhook_env), api_key_env)
     write = write_json if as_json else write_table()
-    return asyncio.run(until_signal(watch_and_report(watched, interval, count, write)))
+    return event_loop.run(until_signal(watch_and_report(watched, interval, count, write)))
 
 
 @dataclass(frozen=True, slots=True)

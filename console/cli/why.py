@@ -17,6 +17,7 @@ from specdeck.console.cli.engines import Access, access, key_option, require_vll
 from specdeck.console.cli.output import draw_over, emit, log, print_lines
 from specdeck.console.cli.span import read_span
 from specdeck.engine.blackbox.folder import open_history
+from specdeck.engine.client import event_loop
 from specdeck.engine.client.command_options import CommandOptions, list_options
 from specdeck.engine.errors import SpecdeckError, UsageError
 from specdeck.engine.incident.material import Span
@@ -96,7 +97,7 @@ def command(
         raise UsageError("--until ends a recorded past", remedy="give --since or --last as well")
     wanted = Wanted(read_look(look), None if against is None else load_baseline(against), save)
     to = access(engine, api_key_env=api_key_env)
-    return asyncio.run(until_signal(explain(to, wanted, as_json=as_json)))
+    return event_loop.run(until_signal(explain(to, wanted, as_json=as_json)))
 
 
 def explain_past(

@@ -19,6 +19,7 @@ from typing import Any
 
 import httpx
 
+from specdeck.engine.client import event_loop
 from specdeck.engine.client.bounds import answer_bound, refuse_compressed
 from specdeck.engine.client.cookies import NoCookies
 from specdeck.engine.client.engine_client import EngineClient
@@ -345,7 +346,7 @@ def main(argv: list[str] | None = None, *, check_port: PortCheck = no_check) -> 
         return error.exit_code
     load = Load(PROFILES[options.profile], options.streams, options.seed, options.model)
     stdin = not options.no_stdin
-    asyncio.run(serve(load, options.url, headers=headers, stdin=stdin, check_port=check_port))
+    event_loop.run(serve(load, options.url, headers=headers, stdin=stdin, check_port=check_port))
     return 0
 
 

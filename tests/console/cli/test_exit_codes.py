@@ -265,6 +265,45 @@ def test_under_nohup_the_end_of_the_terminal_ends_nothing(home: Path) -> None:
     assert process.returncode == 130
 
 
+UNRESOLVED = """
+import socket, sys, threading
+
+def look_up(host, *args, **kwargs):
+    print("looks up", flush=True)
+    threading.Event().wait()
+
+known = socket.getaddrinfo
+socket.getaddrinfo = lambda host, *args, **kwargs: (
+    look_up if host in ("away", b"away") else known
+)(host, *args, **kwargs)
+from specdeck.__main__ import main
+main()
+"""
+"""A name server that does not answer, as one behind a line that is down."""
+
+
+@pytest.mark.parametrize("words", [["watch"], ["set", "k=3"], ["doctor"], ["load"]], ids=" ".join)
+def test_a_signal_ends_the_look_up_of_a_name(words: list[str], home: Path) -> None:
+    command, *rest = words
+    line = [sys.executable, "-c", UNRESOLVED, command, "http://away:8000", *rest]
+    process = watching(line, home)
+    assert process.stdout is not None
+    while process.stdout.readline() != "looks up\n":
+        assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in said
+
+
+def test_what_has_failed_ends_though_a_name_is_looked_up(home: Path) -> None:
+    line = [sys.executable, "-c", UNRESOLVED, "watch", "http://away:8000", "--count", "1"]
+    process = watching(line, home)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 3
+    assert "http://away:8000 does not accept a connection" in said
+
+
 KEY = "sk-planted-key-0123456789"
 
 

@@ -1,0 +1,60 @@
+"""What hangs in a thread holds nothing up: neither other threads nor the end."""
+
+import asyncio
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from specdeck.engine.client import event_loop
+
+
+def test_a_thread_that_hangs_does_not_hold_the_end_up() -> None:
+    hangs = threading.Event()
+
+    async def work() -> int:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await asyncio.to_thread(hangs.wait)
+        return 3
+
+    began = time.monotonic()
+    assert event_loop.run(work()) == 3
+    assert time.monotonic() - began < 60
+    hangs.set()
+
+
+def test_threads_that_hang_leave_room_for_others() -> None:
+    hangs = threading.Event()
+
+    async def work() -> int:
+        waiting = [asyncio.create_task(asyncio.to_thread(hangs.wait)) for _ in range(100)]
+        found = await asyncio.wait_for(asyncio.to_thread(int, "7"), 60)
+        hangs.set()
+        await asyncio.gather(*waiting)
+        return found
+
+    assert event_loop.run(work()) == 7
+
+
+def test_what_is_written_in_a_thread_is_finished(tmp_path: Path) -> None:
+    begun = threading.Event()
+
+    def write() -> None:
+        begun.set()
+        time.sleep(0.2)
+        (tmp_path / "pin").write_text("whole")
+
+    async def work() -> None:
+        writing = asyncio.create_task(asyncio.to_thread(write))
+        await asyncio.to_thread(begun.wait)
+        writing.cancel()
+
+    event_loop.run(work())
+    assert (tmp_path / "pin").read_text() == "whole"
+
+
+def test_what_fails_in_a_thread_is_raised() -> None:
+    with pytest.raises(ValueError, match="seven"):
+        event_loop.run(asyncio.to_thread(int, "seven"))
