@@ -111,7 +111,8 @@ def open_user_store() -> Iterator[Store]:
         # What cannot be deleted now, or how long is not said, waits for the next command.
         with suppress(SpecdeckError):
             if days := read_settings().retention_days:
-                delete_older(store, time.time() - timedelta(days=days).total_seconds())
+                now = time.time()
+                delete_older(store, now - timedelta(days=days).total_seconds(), now)
         yield store
 
 
