@@ -29,7 +29,7 @@ _HAS_DATA = "specdeck.has_data"
 _BREAKS = re.compile(r"[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+")
 _LONGEST = 4_000
 """Characters of a line; JSON has all of it."""
-_PATIENCE_MS = 100
+_PATIENCE_MS = 500
 """For whoever reads what a command says, until the next look whether it is to end."""
 _OVER = "\r\x1b[K"
 """Back to the beginning of the line, which is then empty."""

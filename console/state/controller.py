@@ -27,7 +27,7 @@ from specdeck.console.state.tuning import describe_trial
 from specdeck.console.widgets.cells import Tone
 from specdeck.console.widgets.format import KeyLabel
 from specdeck.engine.client.attach import MonitoredEngine
-from specdeck.engine.errors import SpecdeckError, Unsupported
+from specdeck.engine.errors import SpecdeckError, Unauthorized, Unsupported
 from specdeck.engine.protocol.messages import AppliedChange, Change, EngineState
 
 if TYPE_CHECKING:
@@ -208,6 +208,8 @@ class Controller:
         async for reading in self.engines[index].readings(self.interval):
             before = self.tracks[index]
             self.tracks[index] = fold_reading(before, reading)
+            if before.known is None and reading.state is not None and self.engines[index].armed:
+                self.spawn(self._try_token(index), "token")
             for feed in self._feeds[index]:
                 feed.push(reading)
             for reader in self._readers:
@@ -302,6 +304,20 @@ class Controller:
             return
         said = "control armed: every change is recorded and can be undone"
         self.tell(said, "accent", kind="control")
+        self.spawn(self._try_token(self.selected), "token")
+
+    async def _try_token(self, index: int) -> None:
+        """Whether control is what it looks like: a wrong token makes it read-only again."""
+        client = self.find_client(index)
+        if client is None:
+            return
+        try:
+            await client.try_token()
+        except Unauthorized as error:
+            said = f"{error.line()}; control is read-only again"
+            self.tell(said, "bad", index=index, kind="control")
+        except SpecdeckError:
+            return  # a change meets it too, and says so
 
     def find_obstacle(self, want: Change) -> Obstacle | None:
         """Why the selected engine would not do it; None where it might."""

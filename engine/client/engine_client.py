@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -196,6 +196,23 @@ class EngineClient:
                 json=shape.as_json(), headers={TOKEN_HEADER: token.reveal()}, timeout=CALIBRATION_S,
             )  # fmt: skip
         return self._parse("calibrate", DummySteps.from_json, parse_object(self.url, response))
+
+    async def try_token(self) -> None:
+        """Asks for no change, to learn whether the engine accepts the admin token.
+
+        An engine looks at the token first, and then refuses what changes nothing. Raises
+        Unauthorized when it does not accept the token, or there is none; what else keeps a change
+        from being made, as `put` does.
+        """
+        self.guard()
+        token = self.token()
+        if token is None:
+            raise Unauthorized("control requires the engine's admin token", remedy=TOKEN_REMEDY)
+        with self._tell_refusal(), suppress(UsageError):
+            await self._send(
+                "PUT", f"{PREFIX}/control", bound=CHANGE,
+                json={}, headers={TOKEN_HEADER: token.reveal()},
+            )  # fmt: skip
 
     @contextmanager
     def _tell_refusal(self) -> Iterator[None]:

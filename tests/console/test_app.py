@@ -25,7 +25,7 @@ from specdeck.console.settings import Settings
 from specdeck.console.state.incident_files import IncidentFile, TimeSpan
 from specdeck.console.widgets.charts import Chart, CurveBars
 from specdeck.console.widgets.text import Notice, Rows
-from specdeck.engine.errors import Conflict, EngineError, UsageError
+from specdeck.engine.errors import Conflict, EngineError, Unauthorized, UsageError
 from specdeck.engine.launch.progress import StartProgress
 from specdeck.engine.protocol.messages import AppliedChange, Capability, Change, LastChange
 
@@ -311,6 +311,23 @@ async def test_a_read_only_engine_is_asked_nothing_until_it_is_armed(
         assert engine.armed
         await press(pilot, "minus")
     assert [change.k for change in engine.asked] == [4]
+
+
+@pytest.mark.parametrize("armed", [True, False])
+async def test_a_token_that_is_refused_makes_the_console_read_only_before_a_change_is_tried(
+    armed: bool, kit: type[Kit], console: MakeConsole
+) -> None:
+    engine = kit.engine(kit.run(3), armed=armed)
+    engine.refused = Unauthorized("the engine refuses the admin token")
+    app = console(engine)
+    async with run(app) as pilot:
+        if not armed:
+            await press(pilot, "c")
+            await press(pilot, "a")
+        await press(pilot)
+        assert said(app)[-1] == "the engine refuses the admin token; control is read-only again"
+        assert "read-only" in screen_text(app)
+    assert engine.asked == []
 
 
 async def test_arming_can_be_declined(kit: type[Kit], console: MakeConsole) -> None:

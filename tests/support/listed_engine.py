@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from specdeck.engine.errors import EngineError, Unsupported
+from specdeck.engine.errors import EngineError, SpecdeckError, Unsupported
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.protocol.messages import AppliedChange, Change
 from specdeck.engine.protocol.requests import Requests
@@ -27,6 +27,11 @@ class ListedClient:
 
     async def put(self, change: Change) -> AppliedChange:
         return await self._engine.change(change)
+
+    async def try_token(self) -> None:
+        if self._engine.refused is not None:
+            self._engine.armed = False
+            raise self._engine.refused
 
     async def tuning(self) -> Tuning:
         errors = [reading.control_error for reading in self._engine.listed]
@@ -58,6 +63,8 @@ class ListedEngine:
         self.more: asyncio.Queue[Reading] = asyncio.Queue()
         self._read: bool | None = None
         """Whether whoever reads has taken all that there is; None before he begins."""
+        self.refused: SpecdeckError | None = None
+        """What is said to whoever tries the admin token."""
         self.answer = asyncio.Event()
         self.answer.set()
         states = [r.state for r in readings if r.state is not None]

@@ -121,6 +121,9 @@ class TunedClient:
     def url(self) -> str:
         return URL
 
+    async def try_token(self) -> None:
+        """As it is the right one."""
+
     async def put(self, change: Change) -> AppliedChange:
         if self.engine is not None and change.origin != "sweep":
             return await self.engine.change(change)

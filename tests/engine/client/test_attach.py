@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import aclosing
 from typing import Any
@@ -63,6 +64,27 @@ async def test_a_refused_token_makes_it_read_only_again() -> None:
     with pytest.raises(Unsupported, match="read-only"):
         await engine.client.put(Change(k=3))
     assert len(asked) == 1
+
+
+@pytest.mark.parametrize("status", [200, 400, 401])
+async def test_a_token_is_tried_without_a_change(status: int) -> None:
+    asked: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        return httpx.Response(status, json={"error": {"code": "nonsense", "message": "no change"}})
+
+    engine = of(answer)
+    with pytest.raises(Unsupported, match="read-only"):
+        await engine.client.try_token()
+    engine.arm()
+    if status == 401:
+        with pytest.raises(Unauthorized):
+            await engine.client.try_token()
+    else:
+        await engine.client.try_token()
+    assert engine.armed is (status != 401)
+    assert [json.loads(request.content) for request in asked] == [{}]
 
 
 async def test_a_client_is_opened_when_the_engine_is_first_asked() -> None:
