@@ -106,8 +106,6 @@ class Launch:
         yield self._moment("process", began)
         self._started = self._start()
         self.record = self._started.record
-        if self._guarded:
-            self._guard = Guard(self.record, self._locations.engines, self._environment)
         async for moment in follow(
             Path(self.record.log),
             exit_code=self.exit_code,
@@ -203,7 +201,16 @@ class Launch:
             version=self._version,
             arguments=self._arguments,
         )
-        return start(asked, registry=self._registry, locations=self._locations)
+        return start(
+            asked,
+            registry=self._registry,
+            locations=self._locations,
+            before_it_runs=self._begin_guard,
+        )
+
+    def _begin_guard(self, record: Record) -> None:
+        if self._guarded:
+            self._guard = Guard(record, self._locations.engines, self._environment)
 
     def _moment(self, stage: Stage, began: float) -> StartProgress:
         return StartProgress(stage, time.monotonic() - began, self._last_elapsed)
@@ -289,11 +296,13 @@ def start(
     *,
     registry: Registry,
     locations: Locations,
+    before_it_runs: Callable[[Record], None] = lambda _: None,
     clock: Callable[[], float] = time.time,
 ) -> StartedEngine:
     """Starts an engine in a session of its own, with a token, registered before it runs.
 
-    It survives this process: no terminal, no pipe and no parent ties it. Raises
+    It survives this process: no terminal, no pipe and no parent ties it. `before_it_runs` is given
+    its record, and whatever kills this process until it has returned ends the engine, too. Raises
     StartFailed when not even its process could be made, UsageError when another engine
     has the port.
     """
@@ -319,6 +328,7 @@ def start(
                     start_new_session=True,
                 )
                 record = _register(command, popen.pid, log, now, registry)
+                before_it_runs(record)
                 gate.write(b"go\n")
                 gate.flush()
             except UsageError:

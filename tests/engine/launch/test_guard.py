@@ -12,13 +12,16 @@ from specdeck.engine.launch.registry import Registry
 from specdeck.engine.paths import Locations, locations
 
 _COMMAND = """
-import asyncio, os, sys
+import asyncio, os, signal, sys
 from pathlib import Path
 from specdeck.engine.config.loader import load
+from specdeck.engine.launch import launcher
 from specdeck.engine.launch.launcher import Launch
 from specdeck.engine.paths import locations
 
 home = Path(sys.argv[1])
+if sys.argv[2] == "killed":
+    launcher.Guard = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 
 async def no(_):
     return False
@@ -44,7 +47,7 @@ asyncio.run(main())
 @pytest.fixture
 def places(tmp_path: Path) -> Locations:
     script = tmp_path / "engine"
-    script.write_text("#!/bin/sh\nexec sleep 600\n")
+    script.write_text(f"#!/bin/sh\ntouch {tmp_path}/runs\nexec sleep 600\n")
     script.chmod(0o700)
     (tmp_path / "a.yaml").write_text("model: some/model\n")
     return locations({"SPECDECK_HOME": str(tmp_path)})
@@ -59,6 +62,14 @@ def test_it_ends_with_a_command_that_is_killed(tmp_path: Path, places: Locations
         command.kill()
     _wait_until(lambda: record.life() == "gone" and not Registry(places.engines).records())
     assert not record.token_path.exists()
+
+
+def test_it_does_not_run_before_there_is_who_ends_it(tmp_path: Path, places: Locations) -> None:
+    with _begin(tmp_path, "killed") as command:
+        command.wait(60)
+    (record,) = Registry(places.engines).records()
+    _wait_until(lambda: record.life() == "gone")
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_command_that_ends_it_waits_for_nobody(tmp_path: Path, places: Locations) -> None:
