@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from configparser import ConfigParser
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -93,3 +94,12 @@ def test_vllm_parses_the_command_line_of_every_sample() -> None:
                 assert args[name] in (value, [value])
         for name, value in (config.speculative or {}).items():
             assert args["speculative_config"][name] == value
+
+
+def test_the_nightly_check_makes_the_folders_of_its_files() -> None:
+    unit = ConfigParser(interpolation=None, strict=False)
+    unit.read(FOLDER / "systemd" / "specdeck-check.service")
+    made = unit["Service"]["ExecStartPre"].split()[2:]
+    words = unit["Service"]["ExecStart"].split()
+    files = [words[words.index(option) + 1] for option in ("--report", "--metrics-file")]
+    assert {str(Path(file).parent) for file in files} == set(made)
