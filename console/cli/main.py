@@ -210,6 +210,8 @@ def _from_system(error: OSError) -> SpecdeckError:
     are the world's; what else fails is a defect.
     """
     reason = (error.strerror or type(error).__name__).lower()
+    if error.errno in (errno.EMFILE, errno.ENFILE):  # whichever file was the next
+        return UsageError(reason, remedy="raise the limit (ulimit -n)")
     if error.filename is not None:
         return UsageError(f"{str(error.filename)[:200]}: {reason}", remedy="check the path")
     if error.errno == errno.ENOENT:  # getcwd alone has no name for what is not there

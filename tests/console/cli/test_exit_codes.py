@@ -252,6 +252,16 @@ def test_a_signal_in_the_midst_of_an_import_ends_as_interrupted(
     assert (process.returncode, out, said) == (130, "", "")
 
 
+@pytest.mark.parametrize("files", [6, 8])
+def test_a_limit_of_open_files_is_no_defect(files: int, home: Path) -> None:
+    """The loop that a command works in has none left, or the next module."""
+    words = ["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh", *Command.line("set", AWAY, "k=3")]
+    process = watching(words, home)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 2, said
+    assert "specdeck: too many open files: raise the limit (ulimit -n)" in said
+
+
 def test_under_nohup_the_end_of_the_terminal_ends_nothing(home: Path) -> None:
     script = "trap '' HUP; exec \"$@\""
     words = ["sh", "-c", script, "sh", *Command.line("watch", AWAY, "--json", "--interval", "0.1")]
