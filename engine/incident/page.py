@@ -211,7 +211,8 @@ class _Page:
         if diagnosis is None:
             why = self._made.missing.get("why.json") or self._made.missing.get("cohorts.json")
             return [f"Not told: {escape(why or 'no finished requests were recorded')}"]
-        lines = [f"Judged from {escape(describe_look(diagnosis.looked))}."]
+        looked = describe_look(diagnosis.looked, self._local)
+        lines = [f"Judged from {escape(looked)}."]
         if (baseline := describe_baseline(diagnosis, self._local)) is not None:
             lines.append(f"Compared {escape(baseline)}.")
         lines.append("")

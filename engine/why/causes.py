@@ -145,6 +145,7 @@ _TRIALS: Mapping[Name, str] = {
     "temperature": RESTING,
     "k_beyond_what_pays": "k={suggested}",
     "prefill_share": "policy=goodput",
+    "traffic_mix": "policy=goodput",
     "beyond_graphs": "k={suggested}",
 }
 """What may mend a cause, as `specdeck set` takes it; judged by a trial."""
@@ -157,7 +158,6 @@ _COMMANDS: Mapping[Name, str] = {
     "cohort_drift": RESYNC,
     "every_cohort_fell": "specdeck fingerprint diff {read}",
     "draft_of_another_target": "specdeck set {steer} mode=target-only",
-    "traffic_mix": "specdeck sweep {steer}",
     # On the engine's machine; a restart would interrupt every request, and hide what it was.
     "step_time_latched": "top -b -n 1 | head -20; nvidia-smi -q -d CLOCK,PERFORMANCE",
     "cpu_contention": "top -b -n 1 -o %CPU | head -20",
@@ -170,8 +170,9 @@ _QUOTA = "cat /sys/fs/cgroup/cpu.max /sys/fs/cgroup/cpu.stat"
 def command_of(cause: Cause, url: str, options: CommandOptions = NO_OPTIONS) -> str:
     """The command to try, for a shell; `options` are what it has to be given for that engine.
 
-    >>> command_of(Cause("traffic_mix", Figure("acceptance", 0.4, 0.6), None, None), "http://h/;id")
-    "specdeck sweep 'http://h/;id'"
+    >>> fell = Cause("every_cohort_fell", Figure("acceptance", 0.4, 0.6), None, None)
+    >>> command_of(fell, "http://h/;id")
+    "specdeck fingerprint diff 'http://h/;id'"
     """
     if cause.throttled is not None and cause.throttled >= MATERIAL:
         return _QUOTA

@@ -9,7 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from specdeck.engine.protocol.cohorts import BROUGHT, DIMENSIONS, Cohort
+from specdeck.engine.protocol.cohorts import (
+    BROUGHT,
+    DIMENSIONS,
+    OTHER,
+    Cohort,
+    CohortCounts,
+    sum_counts,
+)
 from specdeck.engine.why.causes import MATERIAL, Cause, Figure, Finding, Group, Untold, dismiss
 from specdeck.engine.why.cohort_gaps import cost_of
 from specdeck.engine.why.evidence import CohortSpan, Evidence
@@ -87,7 +94,9 @@ def judge_mix(evidence: Evidence, *, is_named: bool) -> Finding:
     if fall.low <= 0 or fall.value < _LEAST_FALL or cost.low < MATERIAL:
         return dismiss(_NAME, cost)
     figure = Figure("output_from_drafts", moved.after, moved.before)
-    return Cause(_NAME, figure, fall, cost, _grown(then, now), "more")
+    grown = _find_grown(then, now)
+    was = grown is not None and _sum_word(then, grown.by, grown.words[0]).requests
+    return Cause(_NAME, figure, fall, cost, grown, "more" if was else "unknown")
 
 
 _SPREAD = 0.75
@@ -95,22 +104,34 @@ _SPREAD = 0.75
 _LEAST_FALL = 0.05
 
 
-def _grown(then: CohortSpan, now: CohortSpan) -> Group | None:
-    """The word whose requests pulled the mean down most by being more, or fewer."""
+def _find_grown(then: CohortSpan, now: CohortSpan) -> Group | None:
+    """The word whose requests pulled the mean down most by being more than before.
+
+    Its share of what `split_move` says of the mix, beside the mean of both times: where all
+    requests are of one word now, the mean of now is theirs.
+    """
     worst: tuple[float, Group] | None = None
-    mean = now.total.accepted / max(1, own_tokens(now.total))
+    mean = (_rate(then.total) + _rate(now.total)) / 2
     for by in DIMENSIONS:
         if by not in BROUGHT:
             continue
-        for word in {getattr(cohort, by) for cohort in now.cells}:
-            (has, takes), (had, _) = (_side(span, by, word) for span in (now, then))
-            grew = has / own_tokens(now.total) - had / own_tokens(then.total)
-            pull = grew * (mean - takes / has) if has else 0.0
-            if worst is None or pull > worst[0]:
+        for word in sorted({getattr(cohort, by) for cohort in now.cells} - {OTHER}):
+            has, had = (_sum_word(span, by, word) for span in (now, then))
+            grew = own_tokens(has) / own_tokens(now.total) - own_tokens(had) / own_tokens(
+                then.total
+            )
+            rates = [_rate(side) for side in (has, had) if own_tokens(side)]
+            pull = grew * (mean - sum(rates) / len(rates)) if rates else 0.0
+            if grew > 0 and pull > 0 and (worst is None or pull > worst[0]):
                 worst = pull, Group(by, (word,))
-    return worst[1] if worst is not None and worst[0] > 0 else None
+    return None if worst is None else worst[1]
 
 
-def _side(span: CohortSpan, by: str, word: str) -> tuple[int, int]:
-    some = [counts for cohort, counts in span.cells.items() if getattr(cohort, by) == word]
-    return sum(map(own_tokens, some)), sum(c.accepted for c in some)
+def _rate(counts: CohortCounts) -> float:
+    """The share of the output that drafts bring."""
+    return counts.accepted / max(1, own_tokens(counts))
+
+
+def _sum_word(span: CohortSpan, by: str, word: str) -> CohortCounts:
+    some = (counts for cohort, counts in span.cells.items() if getattr(cohort, by) == word)
+    return sum_counts(some, span.k_max)

@@ -259,15 +259,17 @@ def clock(t: float, local: LocalTime) -> str:
     return time.strftime("%H:%M:%S", local(t))
 
 
-def describe_look(looked: Looked) -> str:
-    """What the judgement rests on."""
-    seconds = format_duration(looked.end - looked.start)
-    over = f"the {seconds} since its start" if looked.since_start else f"{seconds}"
+def describe_look(looked: Looked, local: LocalTime = time.localtime) -> str:
+    """What the judgement rests on, and of when: cohorts are recorded once a minute, so that less
+    may have been looked at than was asked for."""
+    over = f"from {clock(looked.start, local)} to {clock(looked.end, local)}"
+    if looked.since_start:
+        over = f"in the {format_duration(looked.end - looked.start)} since its start"
     accepted = "–" if looked.acceptance is None else percent(looked.acceptance)
     brought = "–" if looked.output_from_drafts is None else percent(looked.output_from_drafts)
     step = "–" if looked.seconds_per_step is None else f"{looked.seconds_per_step * 1e3:.1f} ms"
     return (
-        f"{looked.requests} requests in {over}: {brought} of the output from drafts, "
+        f"{looked.requests} requests {over}: {brought} of the output from drafts, "
         f"accepted {accepted}, a step {step}"
     )
 

@@ -84,7 +84,7 @@ def _watching(look: WhyLook) -> Iterator[Row]:
 
 
 def _diagnosis(diagnosis: Diagnosis, local: LocalTime) -> Iterator[Row]:
-    yield Row((Cell(" "), Cell(describe_look(diagnosis.looked), "muted")))
+    yield Row((Cell(" "), Cell(describe_look(diagnosis.looked, local), "muted")))
     if (baseline := describe_baseline(diagnosis, local)) is not None:
         yield Row((Cell(" "), Cell(baseline, "muted")))
     yield Row()

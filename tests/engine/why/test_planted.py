@@ -13,7 +13,7 @@ from tests.support.tuned_engine import tuning
 
 from specdeck.engine.protocol.full_graphs import Reach
 from specdeck.engine.protocol.tuning import CurvePoint, Outlook
-from specdeck.engine.why.causes import MATERIAL, RULED_OUT, RuledOut
+from specdeck.engine.why.causes import MATERIAL, RULED_OUT, Group, RuledOut, trial_of
 from specdeck.engine.why.evidence import DraftFacts
 from specdeck.engine.why.ranking import Diagnosis, diagnose
 
@@ -360,6 +360,24 @@ def test_a_draft_that_was_accepted_before_in_the_same_life_is_the_targets_own(se
     traffic.run(40).forget().draw = sampled
     found = diagnose(traffic.run(30).evidence())
     assert first(found) == "traffic_mix"
+
+
+@pytest.mark.parametrize(("some", "movement"), [(0.0, "unknown"), (0.1, "more")])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_another_mix_names_what_came_and_not_what_went(
+    seed: int, some: float, movement: str
+) -> None:
+    """All requests are of that kind now, so that no other is left to compare it with."""
+
+    def mixed(random: Random) -> Request:
+        return replace(usual(random), sampled=random.random() < some)
+
+    traffic = Traffic(seed, rate=10.0, accept=lambda r, t: 0.01 if r.sampled else 0.72, draw=mixed)
+    traffic.run(40).forget().draw = sampled
+    found = diagnose(traffic.run(30).evidence())
+    cause = next(one for one in found.causes if one.name == "traffic_mix")
+    assert (cause.group, cause.movement) == (Group("temperature", ("sampled",)), movement)
+    assert trial_of(cause) == "policy=goodput"
 
 
 @pytest.mark.parametrize("seed", SEEDS)
