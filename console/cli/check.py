@@ -43,7 +43,7 @@ from specdeck.engine.divergence import report, statistics
 from specdeck.engine.divergence.bundle import case_page, choose_case
 from specdeck.engine.divergence.history import PAST_CHECKS_HEAD, past_check_cells, past_checks
 from specdeck.engine.divergence.privacy import hash_prompt
-from specdeck.engine.divergence.prompts import PromptSet, load_prompts
+from specdeck.engine.divergence.prompts import PromptSet, load_prompts, load_prompts_aside
 from specdeck.engine.divergence.report import CheckGauges
 from specdeck.engine.divergence.resume import ResumeState
 from specdeck.engine.divergence.runner import CheckProgress
@@ -149,7 +149,7 @@ class CheckSeries:
     async def check(self) -> AsyncGenerator[CheckEvent, None]:
         """The events of one check; what was cut short goes on, the rest is asked anew."""
         if self._begun:
-            self.prompts = read_again(self._asked, self.prompts)
+            self.prompts = await read_again(self._asked, self.prompts)
         self._begun = True
         state = self._state = ResumeState(self.prompts.count, fresh=self._asked.fresh)
         try:
@@ -194,10 +194,10 @@ class CheckSeries:
             raise
 
 
-def read_again(asked: CheckArguments, known: PromptSet) -> PromptSet:
+async def read_again(asked: CheckArguments, known: PromptSet) -> PromptSet:
     """The prompts as they are by now; those that are known where they cannot be read."""
     try:
-        return load_prompts(asked.source, asked.prompt_limit)
+        return await load_prompts_aside(asked.source, asked.prompt_limit)
     except ConfigError:
         return known  # the check that reads it says what is wrong
 

@@ -20,7 +20,7 @@ from specdeck.console.cli.output import emit, log, print_lines
 from specdeck.engine.client import event_loop
 from specdeck.engine.divergence.baseline import Baseline, read_baseline, write_baseline
 from specdeck.engine.divergence.gate_report import gate_junit, gate_lines, gate_markdown
-from specdeck.engine.divergence.prompts import load_prompts
+from specdeck.engine.divergence.prompts import load_prompts_aside
 from specdeck.engine.divergence.report import refuse_place, save_file
 from specdeck.engine.divergence.upgrade import Limits, compare_with_baseline
 from specdeck.engine.errors import UsageError
@@ -224,7 +224,7 @@ async def _compare(asked: CheckArguments, options: dict[str, Any], baseline: Bas
 async def _measure(
     asked: CheckArguments, options: dict[str, Any], baseline: Baseline | None
 ) -> Measurement:
-    prompts = load_prompts(asked.source, asked.prompt_limit)
+    prompts = await load_prompts_aside(asked.source, asked.prompt_limit)
     measured: Measurement | None = None
     last = time.monotonic()
     async with open_arms(asked) as pair, _open_second(asked, options) as second:

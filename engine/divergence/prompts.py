@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import io
 import json
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import files
@@ -102,6 +104,27 @@ def load_prompts(
     if not count:
         raise ConfigError(f"{path}: holds no prompt", remedy="give JSONL, or text with one a line")
     return PromptSet(path, count, digest.hexdigest()[:16])
+
+
+async def load_prompts_aside(
+    source: str | Path, limit: int | None = None, *, proceed: Callable[[], None] | None = None
+) -> PromptSet:
+    """As `load_prompts`, in a thread that a cancellation ends at its next line.
+
+    A million prompts take some ten seconds, in which the event loop hears signals and keys.
+    """
+    is_left = threading.Event()
+
+    def go_on() -> None:
+        if is_left.is_set():
+            raise asyncio.CancelledError  # nobody waits for it any more
+        if proceed is not None:
+            proceed()
+
+    try:
+        return await asyncio.to_thread(load_prompts, source, limit, proceed=go_on)
+    finally:
+        is_left.set()
 
 
 @dataclass(frozen=True, slots=True)

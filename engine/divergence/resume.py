@@ -6,8 +6,9 @@ store keeps it under a key of these, and lets one process at a time go on with i
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -20,6 +21,9 @@ from specdeck.engine.store.checks import Checks, Run
 
 _FORM = 2
 """Of the sums that a run goes on from: one that was begun with others begins anew."""
+
+_PASSED_AT_ONCE = 100
+"""Prompts of some kilobytes: a few milliseconds."""
 
 
 def find_or_begin_run(
@@ -72,9 +76,18 @@ def arm_key(arm: Arm) -> dict[str, Any]:
     return {**arm.identity(), "url": None} if moves else arm.identity()
 
 
-def unasked_prompts(prompts: PromptSet, store: Checks, run: Run) -> Iterator[Prompt]:
-    """What no attempt at `run` has asked both arms yet."""
-    return (prompt for prompt in prompts if not store.has(run.id, prompt.number))
+async def unasked_prompts(
+    prompts: PromptSet, store: Checks, run: Run
+) -> AsyncGenerator[Prompt, None]:
+    """What no attempt at `run` has asked both arms yet.
+
+    Passing over a million prompts takes half a minute, in which signals and keys are heard.
+    """
+    for prompt in prompts:
+        if not store.has(run.id, prompt.number):
+            yield prompt
+        elif prompt.number % _PASSED_AT_ONCE == 0:
+            await asyncio.sleep(0)
 
 
 @dataclass(slots=True)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import aclosing, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
 from random import Random
 from typing import TypeVar
 
@@ -219,6 +218,16 @@ class BlockPrompt:
         return group_answers(*self.tokens, self.looks)
 
 
+async def _take_first(prompts: AsyncIterator[Prompt], most: int) -> list[Prompt]:
+    """The next `most` prompts; the others are left."""
+    found: list[Prompt] = []
+    async for prompt in prompts:
+        found.append(prompt)
+        if len(found) == most:
+            break
+    return found
+
+
 async def _all(work: Sequence[Awaitable[_T]]) -> list[_T]:
     """What all of it gives; the first error ends the rest."""
     tasks = [asyncio.ensure_future(one) for one in work]
@@ -274,23 +283,23 @@ class CheckRunner:
         await self._same_tokenizer()
         began, before = self._clock(), self.totals.seconds
         yield self._progress(began, self._sum_up())
-        todo = unasked_prompts(self.prompts, self._store, self.run)
-        while block := list(islice(todo, BLOCK * self._streams)):
-            answered = asyncio.ensure_future(self._answer_block(block))
-            try:
-                while not answered.done():
-                    if await self._wait_for_answer(answered):
-                        yield self._progress(began)
-            finally:
-                answered.cancel()  # without effect where it is done
-                await asyncio.gather(answered, return_exceptions=True)
-            self._least_of_block = 0  # it had as many as it had
-            for result in answered.result():
-                self.totals.seconds = before + self._clock() - began
-                for found in self._take(result):
-                    yield found
-                yield self._progress(began)
-            yield self._progress(began, self._sum_up())
+        async with aclosing(unasked_prompts(self.prompts, self._store, self.run)) as todo:
+            while block := await _take_first(todo, BLOCK * self._streams):
+                answered = asyncio.ensure_future(self._answer_block(block))
+                try:
+                    while not answered.done():
+                        if await self._wait_for_answer(answered):
+                            yield self._progress(began)
+                finally:
+                    answered.cancel()  # without effect where it is done
+                    await asyncio.gather(answered, return_exceptions=True)
+                self._least_of_block = 0  # it had as many as it had
+                for result in answered.result():
+                    self.totals.seconds = before + self._clock() - began
+                    for found in self._take(result):
+                        yield found
+                    yield self._progress(began)
+                yield self._progress(began, self._sum_up())
 
     async def _wait_for_answer(self, answered: asyncio.Future[list[_Result]]) -> bool:
         """Waits for the next answer, and says whether that is what came before the block's end."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from specdeck.engine.divergence.prompts import BUNDLED, PromptSet, load_prompts
+from specdeck.engine.divergence.prompts import (
+    BUNDLED,
+    PromptSet,
+    load_prompts,
+    load_prompts_aside,
+)
 from specdeck.engine.errors import ConfigError
 
 BROWSED: Final = 20_000
@@ -29,24 +32,21 @@ async def load_aside(
 ) -> PromptSet:
     """As `load_prompts`, in a thread where the file is large; for `most_s` seconds at most.
 
-    Cancelled, the thread comes to its end: the process waits for it. Raises ConfigError also for
+    Raises ConfigError also for
     a file that takes longer.
     """
     if source in BUNDLED or _size(source) <= _AT_ONCE:
         return load_prompts(source, limit)
-    ends, is_left = clock() + most_s, threading.Event()
+    ends = clock() + most_s
 
     def proceed() -> None:
-        if is_left.is_set() or clock() > ends:
+        if clock() > ends:
             raise ConfigError(
                 f"{source}: too large to be read here: {most_s:g} s were not enough",
                 remedy="give `specdeck check --prompts` the file, or a part of it here",
             )
 
-    try:
-        return await asyncio.to_thread(load_prompts, source, limit, proceed=proceed)
-    finally:
-        is_left.set()
+    return await load_prompts_aside(source, limit, proceed=proceed)
 
 
 def _size(source: str) -> int:

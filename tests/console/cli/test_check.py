@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -23,6 +24,12 @@ from specdeck.console.cli.check import CheckSeries, read_again
 from specdeck.console.cli.check_arguments import CheckArguments
 from specdeck.console.cli.main import outcome
 from specdeck.engine.divergence.canary import LEAST_NIGHTS
+from specdeck.engine.divergence.prompts import (
+    load_prompts,
+    load_prompts_aside,
+    parse_prompt,
+    repeat_prompt,
+)
 from specdeck.engine.errors import UsageError
 from specdeck.engine.operations.check import CheckEvent
 from specdeck.engine.protocol.messages import PREFIX, TOKEN_HEADER, Capability
@@ -576,16 +583,48 @@ def test_an_engine_that_is_away_is_code_3(capsys: Captured) -> None:
     assert "refuses connections" in capsys.readouterr().err
 
 
-def test_a_canary_reads_its_prompts_anew_for_each_check(tmp_path: Path) -> None:
-    from specdeck.engine.divergence.prompts import load_prompts
-
+async def test_a_canary_reads_its_prompts_anew_for_each_check(tmp_path: Path) -> None:
     path = tmp_path / "mine.txt"
     path.write_text("one\n")
     asked = CheckArguments("http://engine", source=str(path), limit=200)
     known = load_prompts(path)
     path.write_text("one\ntwo\n")
-    again = read_again(asked, known)
+    again = await read_again(asked, known)
     assert again.count == 2
     assert again.digest != known.digest
     path.unlink()
-    assert read_again(asked, again) == again
+    assert await read_again(asked, again) == again
+
+
+async def test_prompts_that_are_read_anew_leave_the_loop_its_turns(tmp_path: Path) -> None:
+    """A million of them take some ten seconds, and no signal was heard."""
+    path, turns = tmp_path / "mine.txt", 0
+    path.write_text("".join(f"prompt {n}\n" for n in range(20_000)))
+    asked = CheckArguments("http://engine", source=str(path), limit=20_000)
+    reading = asyncio.create_task(read_again(asked, repeat_prompt(parse_prompt("a"), 1)))
+    while not reading.done():
+        turns += 1
+        await asyncio.sleep(0)
+    assert reading.result().count == 20_000
+    assert turns > 10
+
+
+async def test_a_check_that_is_stopped_reads_no_further(tmp_path: Path) -> None:
+    """The process waits for its threads."""
+    path = tmp_path / "mine.txt"
+    path.write_text("".join(f"prompt {n}\n" for n in range(100_000)))
+    lines, begun, loop = 0, asyncio.Event(), asyncio.get_running_loop()
+
+    def count() -> None:
+        nonlocal lines
+        lines += 1
+        if lines == 1:
+            loop.call_soon_threadsafe(begun.set)
+
+    reading = asyncio.create_task(load_prompts_aside(path, proceed=count))
+    await begun.wait()
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    await loop.shutdown_default_executor()
+    assert lines < 100_000

@@ -16,7 +16,7 @@ from tests.support.completion_engine import CompletionEngine
 
 from specdeck.engine.divergence.arms import Arm, Facts
 from specdeck.engine.divergence.outcome import Outcome
-from specdeck.engine.divergence.resume import ResumeState
+from specdeck.engine.divergence.resume import ResumeState, unasked_prompts
 from specdeck.engine.divergence.runner import ASKS, CheckProgress
 from specdeck.engine.divergence.running import RunningFigures
 from specdeck.engine.errors import Unreachable
@@ -233,3 +233,32 @@ async def test_an_attempt_counts_only_the_answers_of_its_own(bench: Bench) -> No
     await checked(bench, bench.lab(engine, streams=1), prompts, keep)
     assert (moves[0].done, moves[0].answers, moves[0].answers_of) == (4, 0, ASKS * 8)
     assert (moves[-1].done, moves[-1].answers_of) == (12, moves[-1].answers)
+
+
+class Known(Checks):
+    """A store in which all prompts but the last ones have been asked."""
+
+    first_unasked = 1990
+
+    def has(self, run: int, prompt: int) -> bool:
+        return prompt < self.first_unasked
+
+
+async def test_prompts_that_were_asked_leave_the_loop_its_turns(
+    bench: Bench, tmp_path: Path
+) -> None:
+    """A million of them take half a minute, and neither keys nor signals were heard."""
+    prompts, turns = bench.many(2000), 0
+    with Store(tmp_path / "known.sqlite") as store:
+        checks = Known(store)
+        run = checks.begin("key", 1000.0, "http://a:1", {})
+
+        async def look() -> list[int]:
+            return [one.number async for one in unasked_prompts(prompts, checks, run)]
+
+        looking = asyncio.create_task(look())
+        while not looking.done():
+            turns += 1
+            await asyncio.sleep(0)
+        assert looking.result() == list(range(1990, 2001))
+    assert turns > 10
