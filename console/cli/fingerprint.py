@@ -263,6 +263,33 @@ class Exports:
         return gauges
 
 
+class GaugesFile:
+    """Where gauges are written round after round: a disk may be full for a moment."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._has_written = False
+        self._fails = False
+
+    def write(self, gauges: Gauges) -> None:
+        """Writes them, and says once that it cannot, and that it can again.
+
+        Raises UsageError for a place that could never be written to.
+        """
+        try:
+            gauges.write(self._path)
+        except UsageError as error:
+            if not self._has_written:
+                raise
+            if not self._fails:
+                log(f"specdeck: {error.line()}; it is tried again after each verification")
+            self._fails = True
+            return
+        if self._fails:
+            log(f"specdeck: {self._path} is written again")
+        self._has_written, self._fails = True, False
+
+
 async def verify_on(
     watcher: DriftWatcher,
     every_s: float | None,
@@ -274,12 +301,13 @@ async def verify_on(
 ) -> int:
     """One verification, or one every `every_s` seconds for ever; the exit code."""
     gauges = exports.open_gauges(url)
+    file = None if exports.file is None else GaugesFile(exports.file)
     while True:
         events = [event async for event in watcher.verify(time.time())]
         if gauges is not None:
             show_in_gauges(gauges, events)
-            if exports.file is not None:
-                gauges.write(exports.file)
+            if file is not None:
+                file.write(gauges)
         for event in events:
             if isinstance(event, FactsRead):
                 print_verification(event, as_json=as_json, is_dated=every_s is not None)

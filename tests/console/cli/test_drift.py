@@ -11,7 +11,7 @@ from tests.support.fingerprints import NamedEngine
 
 from specdeck.console.cli.expectations import WatchReporter
 from specdeck.console.cli.fingerprint import Exports, verify_on
-from specdeck.engine.errors import Unreachable
+from specdeck.engine.errors import Unreachable, UsageError
 from specdeck.engine.fingerprint.fingerprint import Fingerprint
 from specdeck.engine.fingerprint.name import compute_names
 from specdeck.engine.fingerprint.pins import PinFile, write_pin
@@ -97,6 +97,46 @@ async def test_rounds_go_on_while_the_engine_is_away(
     assert lines[1].startswith("knob changed: k 6 → 5")
     assert captured.err == "specdeck: no answer\n"
     assert f'specdeck_fingerprint_drifts_total{{engine="{URL}"}} 1.0' in text_of(file)
+
+
+async def test_rounds_go_on_while_their_file_cannot_be_written(
+    capsys: Captured, tmp_path: Path, place: Path
+) -> None:
+    folder, aside = tmp_path / "collected", tmp_path / "aside"
+    folder.mkdir()
+    rounds = 0
+
+    class Over(Exception):
+        """Enough rounds."""
+
+    async def sleep(seconds: float) -> None:
+        nonlocal rounds
+        rounds += 1
+        if rounds == 1:
+            folder.rename(aside)
+        elif rounds == 3:
+            aside.rename(folder)
+        elif rounds == 5:
+            raise Over
+
+    watcher, file = pinned_to(place, *[found(6)] * 5), folder / "drift.prom"
+    with pytest.raises(Over):
+        await verify_on(watcher, 60.0, Exports(file=file), url=URL, as_json=False, sleep=sleep)
+    said = capsys.readouterr()
+    assert len(said.out.splitlines()) == 5
+    assert said.err.splitlines() == [
+        f"specdeck: {file}: no such file or directory: check --metrics-file; "
+        "it is tried again after each verification",
+        f"specdeck: {file} is written again",
+    ]
+
+
+async def test_a_file_that_could_never_be_written_is_wrong_usage(
+    tmp_path: Path, place: Path
+) -> None:
+    exports = Exports(file=tmp_path / "nowhere" / "drift.prom")
+    with pytest.raises(UsageError, match="no such file"):
+        await verify_on(pinned_to(place, found(6)), 60.0, exports, url=URL, as_json=False)
 
 
 def text_of(file: Path) -> str:
