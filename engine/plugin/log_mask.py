@@ -34,8 +34,10 @@ def mask_logs(environment: Mapping[str, str] = os.environ) -> None:
         try:
             said = record.getMessage()
             masked = redact(said)
-        except (TypeError, ValueError, KeyError):
-            return record  # no words come of it, which logging itself says
+        except Exception as error:  # noqa: BLE001  # whatever an argument's own words raise
+            # Logging would show the arguments one by one, where nothing tells a secret.
+            said = redact(record.msg) if isinstance(record.msg, str) else type(record.msg).__name__
+            masked = f"{said} (no words came of its arguments: {type(error).__name__})"
         if masked != said:
             record.msg, record.args = masked, ()
         return record
