@@ -4,6 +4,7 @@
     ├── UsageError            wrong arguments                                   exit 2
     ├── ConfigError           a file that cannot be used: its place, a remedy    exit 2
     │   └── ConfigErrors      several of them in one config                     exit 2
+    ├── NoMemory              the system does not let specdeck have the memory   exit 3
     └── EngineError           the engine cannot be reached or cannot do it      exit 3
         ├── Unreachable       no answer: refused, reset, timed out
         │   └── Stalled       the server answers, and its engine core does not
@@ -53,6 +54,12 @@ class UsageError(SpecdeckError):
     """Arguments that make no sense together or at all."""
 
     exit_code = 2
+
+
+class NoMemory(SpecdeckError):
+    """The system does not let this process have the memory that it requires."""
+
+    exit_code = 3
 
 
 @dataclass(frozen=True, slots=True)

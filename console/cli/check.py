@@ -31,6 +31,7 @@ from specdeck.console.cli.check_arguments import (
 )
 from specdeck.console.cli.common import open_user_store, until_signal, write_or_log
 from specdeck.console.cli.engines import Access, access, require_vllm
+from specdeck.console.cli.memory import require_memory
 from specdeck.console.cli.operator import find_operator
 from specdeck.console.cli.output import draw_over, emit, log, print_lines
 from specdeck.console.cli.run import start_reference_engine
@@ -92,6 +93,7 @@ def command(**options: Any) -> int:
     refuse_nonsense(asked)
     if asked.history:
         return print_history(asked)
+    require_memory()
     prompts = load_prompts(asked.source, asked.prompt_limit)
     refuse_case(asked, prompts)
     work = check_distributions if asked.sampled else check_tokens

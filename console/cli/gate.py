@@ -16,6 +16,7 @@ from specdeck.console.cli.check import CODES, Ticker, log_waiting, open_arms, op
 from specdeck.console.cli.check_arguments import COUNT, CheckArguments, Share
 from specdeck.console.cli.common import Finite, Whole, until_signal, write_or_log
 from specdeck.console.cli.engines import access, key_option
+from specdeck.console.cli.memory import require_memory
 from specdeck.console.cli.output import emit, log, print_lines
 from specdeck.engine.client import event_loop
 from specdeck.engine.divergence.baseline import Baseline, read_baseline, write_baseline
@@ -224,6 +225,7 @@ async def _compare(asked: CheckArguments, options: dict[str, Any], baseline: Bas
 async def _measure(
     asked: CheckArguments, options: dict[str, Any], baseline: Baseline | None
 ) -> Measurement:
+    require_memory()
     prompts = await load_prompts_aside(asked.source, asked.prompt_limit)
     measured: Measurement | None = None
     last = time.monotonic()

@@ -1,7 +1,7 @@
 """The `specdeck` command: finds the command asked for, and turns errors into one line.
 
 Exit codes: 0 good, 1 a check failed, 2 wrong usage or config, 3 the engine cannot be
-reached or cannot do it, 70 specdeck itself failed, 130 interrupted.
+reached, or it or this machine cannot do it, 70 specdeck itself failed, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from specdeck.console.cli.signals import (
     interrupt_at_signals,
 )
 from specdeck.engine.client.secret import hide_secrets
-from specdeck.engine.errors import ConfigError, SpecdeckError, UsageError
+from specdeck.engine.errors import ConfigError, NoMemory, SpecdeckError, UsageError
 
 OWN_FAILURE = 70
 """EX_SOFTWARE of sysexits.h: a script must not take it for a check that failed."""
@@ -175,6 +175,8 @@ def outcome(arguments: Sequence[str]) -> int:
         failure, trace = error, traceback.format_exc()
     except OSError as error:
         failure, trace = _from_system(error), traceback.format_exc()
+    except MemoryError:
+        failure, trace = _no_memory(), traceback.format_exc()
     except Exception as error:  # noqa: BLE001  # the last line of defence: no traceback unasked
         failure, trace = _defect(error), traceback.format_exc()
     if debug:
@@ -212,6 +214,8 @@ def _from_system(error: OSError) -> SpecdeckError:
     reason = (error.strerror or type(error).__name__).lower()
     if error.errno in (errno.EMFILE, errno.ENFILE):  # whichever file was the next
         return UsageError(reason, remedy="raise the limit (ulimit -n)")
+    if error.errno == errno.ENOMEM:
+        return _no_memory()
     if error.filename is not None:
         return UsageError(f"{str(error.filename)[:200]}: {reason}", remedy="check the path")
     if error.errno == errno.ENOENT:  # getcwd alone has no name for what is not there
@@ -220,6 +224,10 @@ def _from_system(error: OSError) -> SpecdeckError:
         _discard_stdout()
         return UsageError(f"cannot write the output: {reason}", remedy="check where it goes")
     return _defect(error)
+
+
+def _no_memory() -> SpecdeckError:
+    return NoMemory("out of memory", remedy="raise the limit (`ulimit -v`), or end other processes")
 
 
 def _defect(error: Exception) -> SpecdeckError:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.command import Command
+from tests.support.command import PATIENCE_S, Command
 from tests.support.http_engine import HttpEngine, serve_engine
 from tests.support.lying_engine import Asked, LyingEngine, Part, Pause
 
@@ -347,3 +347,27 @@ def test_debug_shows_no_line_of_a_config_that_is_no_yaml(tmp_path: Path, capsys:
     assert "Traceback" in said.err
     assert "a.yaml:2: not valid YAML" in said.err
     assert KEY not in said.err + said.out
+
+
+@pytest.mark.parametrize("megabytes", [120, 300])
+@pytest.mark.parametrize("words", [["check"], ["gate", "--save", "baseline.json"]], ids=" ".join)
+def test_a_check_that_gets_no_memory_is_3(words: list[str], megabytes: int, tmp_path: Path) -> None:
+    """OpenBLAS tried for ever to get it, and heard no signal; a little more was a defect."""
+    command = Command(tmp_path)
+    line = ["sh", "-c", f'ulimit -v {megabytes * 1024}; exec "$@"', "sh"]
+    done = subprocess.run(
+        [*line, *command.line(*words, AWAY)], env=command.environment, cwd=tmp_path,
+        capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (3, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert f"and the limit is {megabytes} MB: raise `ulimit -v`" in done.stderr
+
+
+def test_memory_that_runs_out_is_3(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    def run_out(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("specdeck.console.cli.check.load_prompts", run_out)
+    said = assert_said(["check", AWAY], (3,), capsys)
+    assert said.startswith("specdeck: out of memory: raise the limit")
