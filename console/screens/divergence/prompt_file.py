@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
 from collections.abc import Callable
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
 from specdeck.engine.divergence.prompts import (
     BUNDLED,
+    Prompt,
     PromptSet,
     load_prompts,
     load_prompts_aside,
@@ -49,7 +53,26 @@ async def load_aside(
     return await load_prompts_aside(source, limit, proceed=proceed)
 
 
-def _size(source: str) -> int:
+async def find_aside(prompts: PromptSet, number: int) -> Prompt | None:
+    """As `PromptSet.find`, in a thread where the file is large; a cancellation ends that.
+
+    Raises ConfigError.
+    """
+    if _size(prompts.path) <= _AT_ONCE:
+        return prompts.find(number)
+    is_left = threading.Event()
+
+    def look() -> Prompt | None:
+        looked_at = takewhile(lambda _: not is_left.is_set(), prompts)
+        return next((prompt for prompt in looked_at if prompt.number == number), None)
+
+    try:
+        return await asyncio.to_thread(look)
+    finally:
+        is_left.set()
+
+
+def _size(source: str | Path) -> int:
     """Bytes of a file; 0 of what is none, which is refused unread."""
     try:
         return Path(source).stat().st_size

@@ -343,7 +343,7 @@ class ResultsScreen(DetailScreen):
             self.action_show_pane("cases")
             return
         with self.say_errors():
-            prompt = find_prompt(results.prompts, case["prompt"])
+            prompt = require_prompt(results.prompts.find(case["prompt"]))
             self.dismiss()
             self.app.call_later(self._on_open, OpenedCase(prompt, case, results.prompts))
 
@@ -373,15 +373,14 @@ def save_case(
         raise UsageError("nothing is measured yet, so there is no case to bundle")
     if case is None:
         raise UsageError("nothing differs, so there is no case to bundle")
-    prompt = find_prompt(results.prompts, case["prompt"])
+    prompt = require_prompt(results.prompts.find(case["prompt"]))
     settings = results.options.settings
     page = case_page(results.data, case, prompt, settings, keyed=context.keyed)
     return _write_page(context, "case", page)
 
 
-def find_prompt(prompts: PromptSet, number: int) -> Prompt:
-    """A prompt by its number; raises SpecdeckError where it is in its file no longer."""
-    prompt = prompts.find(number)
+def require_prompt(prompt: Prompt | None) -> Prompt:
+    """A prompt that was looked for; raises UsageError where it is in its file no longer."""
     if prompt is None:
         raise UsageError("the prompt is no longer in its file")
     return prompt

@@ -14,11 +14,11 @@ from specdeck.console import keys
 from specdeck.console.context import ConsoleContext
 from specdeck.console.screens.divergence import view
 from specdeck.console.screens.divergence.dialogs import CheckForm, PromptPicker
-from specdeck.console.screens.divergence.prompt_file import load_aside
+from specdeck.console.screens.divergence.prompt_file import find_aside, load_aside
 from specdeck.console.screens.divergence.results import (
     OpenedCase,
     ResultsScreen,
-    find_prompt,
+    require_prompt,
     save_case,
     save_report,
 )
@@ -59,6 +59,8 @@ class DivergenceScreen(DetailScreen):
         self.session = self.check.session
         self.found: PromptSet | None = None
         """The set that the prompt is of."""
+        self._sought: int | None = None
+        """The number of a prompt that is looked for."""
         self._redraw: Timer | None = None
         self._version: int | None = None
         """Of the engine's knobs when it was last said who is compared; None before."""
@@ -165,13 +167,28 @@ class DivergenceScreen(DetailScreen):
         """Another prompt of the set."""
         if self.found is None or self.session.prompt is None:
             return
-        number = 1 if self.session.typed else self.session.prompt.number + by
+        if self._sought is not None:  # whoever holds a key down goes on from there
+            number = self._sought + by
+        else:
+            number = 1 if self.session.typed else self.session.prompt.number + by
+        self._sought = (number - 1) % self.found.count + 1
+        self._seek(self.found, self._sought)
+
+    @work(group="seek", exclusive=True)
+    async def _seek(self, prompts: PromptSet, number: int) -> None:
+        """Take a prompt by its number, unless another one was chosen until it is found."""
+        found: Prompt | None = None
         with self.say_errors():
-            self.choose(find_prompt(self.found, (number - 1) % self.found.count + 1))
+            found = require_prompt(await find_aside(prompts, number))
+        if self._sought == number:
+            self._sought = None
+            if found is not None:
+                self.choose(found)
 
     def choose(self, prompt: Prompt, *, typed: bool = False, recorded: str | None = None) -> None:
         """Take a prompt; what is known of another one goes."""
         self.workers.cancel_group(self, "race")
+        self._sought = None
         self.check.choose(prompt, typed=typed, recorded=recorded)
         self.show()
 

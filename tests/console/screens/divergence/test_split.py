@@ -22,7 +22,7 @@ from specdeck.console.screens.divergence.prompt_file import BROWSED, load_aside
 from specdeck.console.screens.divergence.screen import DivergenceScreen
 from specdeck.console.settings import Settings
 from specdeck.console.state.check import MOST_SHOWN, Side
-from specdeck.engine.divergence.prompts import load_prompts
+from specdeck.engine.divergence.prompts import load_prompts, parse_prompt
 from specdeck.engine.errors import ConfigError, Unreachable, Unsupported
 from specdeck.engine.operations.check import CheckOptions
 
@@ -381,6 +381,41 @@ async def test_a_large_file_holds_no_key_up(deck: Opens) -> None:
         await until(pilot, lambda: picker.source == str(path))
         sets: Any = picker.query_one("#sets")
         assert "the first 20,000 prompts" in sets.row.right[0].text
+
+
+async def test_arrows_through_a_large_file_hold_no_key_up(deck: Opens) -> None:
+    """The file was searched on the thread that draws, for as long as it takes to read it."""
+    one = deck()
+    path = one.folder / "large.txt"
+    path.write_text("".join(f"write poem {n}\n" for n in range(1, BROWSED + 1)))
+    one.bench.session.source = str(path)
+    async with run_split(one) as (pilot, screen):
+        await until(pilot, lambda: screen.session.prompt)
+        screen.action_next(-1)
+        screen.action_next(-1)
+        assert screen.session.prompt is not None
+        assert screen.session.prompt.number == 1
+        await until(pilot, lambda: screen.session.prompt != parse_prompt("write poem 1"))
+        assert screen.session.prompt.body == {"prompt": f"write poem {BROWSED - 1}"}
+        screen.action_next(1)
+        path.unlink()
+        await until(pilot, lambda: screen.split.problem)
+        assert screen.session.prompt.number == BROWSED - 1
+
+
+async def test_a_prompt_that_is_chosen_outlives_one_that_is_looked_for(deck: Opens) -> None:
+    one = deck()
+    path = one.folder / "large.txt"
+    path.write_text("write a poem\n" * BROWSED)
+    one.bench.session.source = str(path)
+    async with run_split(one) as (pilot, screen):
+        await until(pilot, lambda: screen.session.prompt)
+        screen.action_next(-1)
+        screen.choose(parse_prompt("mine"), typed=True)
+        await screen.workers.wait_for_complete(
+            [worker for worker in screen.workers if worker.group == "seek"]
+        )
+        assert screen.session.prompt == parse_prompt("mine")
 
 
 async def test_a_file_that_takes_too_long_is_left(tmp_path: Path) -> None:
