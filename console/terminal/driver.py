@@ -6,6 +6,7 @@ import os
 import selectors
 import signal
 import sys
+from collections.abc import Callable
 from threading import Lock
 from types import FrameType
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 _TICK_S = 0.1
 _MOST_BYTES = 4096
+
+_JOB_CONTROL = (signal.SIGTSTP, signal.SIGCONT)
 
 SHORT = 64
 """Characters of what sets a mode, at most; what is longer draws."""
@@ -41,6 +44,9 @@ class SparingDriver(LinuxDriver):
 
     A frame that a stalled terminal has no time for is left out; once it reads on, all is drawn
     anew. A terminal that is gone without a signal counts as one that hung up with SIGHUP.
+
+    At SIGTSTP the terminal is given back before the process stops. At SIGCONT, also after a
+    SIGSTOP that nobody can handle, everything is taken anew: a shell may have had the terminal.
     """
 
     def __init__(
@@ -51,7 +57,13 @@ class SparingDriver(LinuxDriver):
         mouse: bool = True,
         size: tuple[int, int] | None = None,
     ) -> None:
+        handlers = {number: signal.getsignal(number) for number in _JOB_CONTROL}
         super().__init__(app, debug=debug, mouse=mouse, size=size)
+        self._handlers_before = handlers
+        # Textual's own act within the handler, wherever it comes: while a frame is written, too.
+        self._handle(signal.SIGTSTP, self._suspend)
+        self._handle(signal.SIGCONT, self._begin_anew)
+        self._is_started = False
         self._diff = CellDiff(0, 0)
         self._stale = True
         # The input thread answers the terminal's own queries.
@@ -67,12 +79,15 @@ class SparingDriver(LinuxDriver):
 
         Nothing is written before the terminal echoes no keys any more: they would be drawn over.
         """
+        while not self._is_in_foreground():
+            self._stop_process()
         self._stale = True
         try:
             super().start_application_mode()  # type: ignore[no-untyped-call]  # Textual's own
         finally:
             if not self._output.is_alive():
                 self._output.start()
+        self._is_started = True
         resized = signal.getsignal(signal.SIGWINCH)
 
         def on_resize(number: int, frame: FrameType | None) -> None:
@@ -81,6 +96,17 @@ class SparingDriver(LinuxDriver):
                 resized(number, frame)
 
         signal.signal(signal.SIGWINCH, on_resize)
+
+    def stop_application_mode(self) -> None:
+        """As Textual does."""
+        self._is_started = False
+        super().stop_application_mode()
+
+    def suspend_application_mode(self) -> None:
+        """Give the terminal back, with all that restores it written."""
+        self.stop_application_mode()
+        super().close()  # Textual's own writer: each start makes another
+        self._output.flush()
 
     def run_input_thread(self) -> None:
         """As Textual does, and pass over what no keyboard sends."""
@@ -126,13 +152,58 @@ class SparingDriver(LinuxDriver):
         """As Textual does, and end what writes."""
         super().close()
         self._output.stop()
+        for number, handler in self._handlers_before.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: signal.Signals, act: Callable[[], None]) -> None:
+        """Has the event loop `act` at a signal. What the caller ignores stays ignored."""
+        before = self._handlers_before[number]
+        if before == signal.SIG_IGN:
+            signal.signal(number, before)
+        else:
+            signal.signal(number, lambda *_: self._loop.call_soon_threadsafe(act))
+
+    def _suspend(self) -> None:
+        """Stop as a job of the shell, and go on from there."""
+        if not self._is_started:
+            self._stop_process()
+            return
+        self.suspend_application_mode()
+        self._stop_process()
+        self.resume_application_mode()
+        self._request_redraw()
+
+    def _begin_anew(self) -> None:
+        """Take the terminal as if for the first time: somebody else has stopped the process."""
+        if not self._is_started:
+            return
+        while not self._is_in_foreground():  # as in a shell's `bg`: the terminal is the shell's
+            self._stop_process()
+        self.suspend_application_mode()
+        self.resume_application_mode()
+        self._request_redraw()
+
+    @staticmethod
+    def _stop_process() -> None:
+        """Returns when the process goes on, which is nobody else's stop then."""
+        handler = signal.signal(signal.SIGCONT, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGSTOP)
+        signal.signal(signal.SIGCONT, handler)
+
+    def _is_in_foreground(self) -> bool:
+        """Whether the terminal is this process's to use, as far as that can be told."""
+        try:
+            return os.tcgetpgrp(self.fileno) in (0, os.getpgrp())
+        except OSError:  # not the terminal that controls the process
+            return True
 
     def _request_redraw(self) -> None:
         self._app.call_later(self._redraw)  # for another thread, this is a message
 
     def _redraw(self) -> None:
         self._stale = True
-        self._app.screen.refresh(repaint=True, layout=True)
+        if self._app.screen_stack:  # empty while the app begins, and when it has ended
+            self._app.screen.refresh(repaint=True, layout=True)
 
     def _terminal(self) -> tuple[int, int]:
         try:

@@ -6,7 +6,7 @@ import os
 import select
 from collections import deque
 from collections.abc import Callable
-from threading import Condition, Thread
+from threading import Condition, Event, Thread
 
 BEHIND = 8
 """Pieces that wait when a terminal counts as stalled; a console draws a few a second."""
@@ -31,7 +31,7 @@ class TerminalOutput(Thread):
         self._fileno = fileno
         self._on_hangup = on_hangup
         self._on_catch_up = on_catch_up
-        self._pieces: deque[str | None] = deque()
+        self._pieces: deque[str | Event | None] = deque()
         self._comes = Condition()
         self._was_behind = False
         self._is_gone = False
@@ -48,6 +48,13 @@ class TerminalOutput(Thread):
         """Has `text` written as soon as the terminal takes it; for nobody once that is gone."""
         if not self._is_gone:
             self._put(text)
+
+    def flush(self) -> None:
+        """Waits until all is written, or until the terminal has had its time to take it."""
+        if self.is_alive():
+            written = Event()
+            self._put(written)
+            written.wait(_PATIENCE_S)
 
     def stop(self) -> None:
         """Ends the thread when all is written, or when the terminal does not take it.
@@ -66,18 +73,20 @@ class TerminalOutput(Thread):
     def run(self) -> None:
         """Writes until it is stopped."""
         while (piece := self._take()) is not None:
-            if not self._is_gone:
+            if isinstance(piece, Event):
+                piece.set()
+            elif not self._is_gone:
                 self._write(piece)
             if self._was_behind and not self._pieces and not self._is_gone:
                 self._was_behind = False
                 self._on_catch_up()
 
-    def _put(self, piece: str | None) -> None:
+    def _put(self, piece: str | Event | None) -> None:
         with self._comes:
             self._pieces.append(piece)
             self._comes.notify()
 
-    def _take(self) -> str | None:
+    def _take(self) -> str | Event | None:
         with self._comes:
             while not self._comes.wait_for(lambda: self._pieces, _WATCH_S):
                 self._look_for_hangup()

@@ -168,6 +168,116 @@ def test_a_console_ends_when_its_terminal_is_gone_without_a_signal(start: StartC
     assert console.process.wait(timeout=PATIENCE_S) == INTERRUPTED
 
 
+_SHELL = """
+import fcntl, os, signal, subprocess, sys, termios
+
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+modes, times = termios.tcgetattr(0), 0
+job = subprocess.Popen([sys.executable, "-c", sys.argv[1]], process_group=0)
+os.tcsetpgrp(0, job.pid)
+while os.WIFSTOPPED(status := os.waitpid(job.pid, os.WUNTRACED)[1]):
+    os.tcsetpgrp(0, os.getpgrp())
+    if os.WSTOPSIG(status) == signal.SIGSTOP and "takes modes" in sys.argv:
+        termios.tcsetattr(0, termios.TCSADRAIN, modes)
+    times += 1
+    print("\\x1b[2J\\x1b[Hstopped:", times, flush=True)
+    if sys.stdin.readline() == "fg\\n":
+        os.tcsetpgrp(0, job.pid)
+    os.killpg(job.pid, signal.SIGCONT)
+os.tcsetpgrp(0, os.getpgrp())
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
+class Shell(Terminal):
+    """A console as a job of a shell, which clears the screen when the job stops."""
+
+    def __init__(self, *, takes_modes: bool) -> None:
+        """`takes_modes`: it sets its own when a job stops, as some shells do."""
+        program = _CONSOLE.format(root=str(Path(__file__).parents[3]), driver="sparing")
+        words = [sys.executable, "-c", _SHELL, program, "takes modes" if takes_modes else ""]
+        super().__init__(words, os.environ, "100x30")
+
+    def stop_job(self, number: signal.Signals) -> None:
+        """Has a signal stop the console, and waits until the shell knows."""
+        os.kill(os.tcgetpgrp(self._master), number)
+        self.until(lambda shown: "stopped: 1" in shown)
+
+
+@pytest.fixture
+def start_shell() -> Iterator[Callable[..., Shell]]:
+    """Starts a console in a shell."""
+    opened: list[Shell] = []
+
+    def begin(*, takes_modes: bool) -> Shell:
+        opened.append(Shell(takes_modes=takes_modes))
+        return opened[-1]
+
+    yield begin
+    for one in opened:
+        one.close()
+
+
+def leave(console: Terminal, drawn: str) -> None:
+    """Waits for the whole screen as it was, and leaves by keys."""
+    console.until(lambda shown: shown == drawn)
+    console.press("?")
+    console.until(lambda shown: "draft one more token" in shown.lower())
+    console.press("q")
+    console.until(lambda shown: shown == drawn)
+    console.press("q")
+    assert console.wait() == 0
+    assert console.is_restored()
+    assert b"Traceback" not in console.raw
+
+
+@pytest.mark.parametrize("number", [signal.SIGTSTP, signal.SIGSTOP])
+def test_a_console_that_a_signal_stopped_is_drawn_anew_in_the_foreground(
+    start_shell: Callable[..., Shell], number: signal.Signals
+) -> None:
+    console = start_shell(takes_modes=number == signal.SIGSTOP)
+    drawn = console.until(_is_settled)
+    console.stop_job(number)
+    if number == signal.SIGTSTP:
+        assert console.is_restored()
+    console.press("fg\n")
+    leave(console, drawn)
+
+
+def test_a_stopped_console_draws_nothing_in_the_background(
+    start_shell: Callable[..., Shell],
+) -> None:
+    console = start_shell(takes_modes=False)
+    drawn = console.until(_is_settled)
+    console.stop_job(signal.SIGTSTP)
+    before = len(console.raw)
+    console.press("bg\n")
+    console.until(lambda shown: "stopped: 2" in shown)
+    assert b"\x1b[?1049h" not in console.raw[before:]
+    console.press("fg\n")
+    leave(console, drawn)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTSTP, signal.SIGSTOP])
+def test_a_console_without_a_shell_is_drawn_anew_after_a_stop(
+    start: StartConsole, number: signal.Signals
+) -> None:
+    console = start("sparing")
+    drawn = console.until(_is_settled)
+    for _ in range(3):
+        console.process.send_signal(number)
+        _, status = os.waitpid(console.process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        console.drain()
+        if number == signal.SIGTSTP:
+            assert console.is_restored()
+        console.screen.reset()
+        console.process.send_signal(signal.SIGCONT)
+        console.until(lambda shown: shown == drawn)
+    leave(console, drawn)
+
+
 def test_bytes_that_no_keyboard_sends_end_nothing(start: StartConsole) -> None:
     console = start("sparing")
     console.until(_is_settled)
