@@ -50,8 +50,7 @@ class InShort:
             is_last = made.is_down_at_end and last == made.downs[-1][1]
             until = "to the end of the recording" if is_last else f"until {self._clock(last)}"
             found.append(f"- It did not answer from {self._clock(first)} {until}.")
-        near = group_moves(self.list_near_moves())[-_MOST_NEAR:]
-        found += [f"- Shortly before: {self._run(one)}" for one in near]
+        found += [f"- Shortly before: {one}" for one in self._list_near()]
         found += self._new_traffic()
         up = {True: "It answered", False: "It did not answer", None: "It was not asked"}[made.up]
         found.append(f"- {up} when this was written, at {self._clock(made.written)}.")
@@ -172,6 +171,18 @@ class InShort:
         if pivot is None:
             return []
         return [one for one in self._made.moves if pivot - NEAR_S <= one.t <= pivot + 5.0]
+
+    def _list_near(self) -> list[str]:
+        """The last changes before the fall, those of what is asked for among them."""
+        rows = [(one.first.t, self._run(one)) for one in group_moves(self.list_near_moves())]
+        fall = self._made.fall
+        if fall is not None:
+            rows += [
+                (one.t, f"{self._clock(one.t)} {escape(one.text)}")
+                for one in self._made.events
+                if one.kind == "load" and one.text and fall.t - NEAR_S <= one.t <= fall.t + 5.0
+            ]
+        return [text for _, text in sorted(rows)[-_MOST_NEAR:]]
 
     def _quiet(self) -> list[str]:
         """That nothing is known to have led to the fall, as far back as there is a record."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.support.incident_engine import FALL, SECONDS, record_collapse, record_poison
 from tests.support.readings import START, URL
 
+from specdeck.engine.blackbox.event import BoxEvent
 from specdeck.engine.blackbox.folder import box_path
 from specdeck.engine.blackbox.history import History
 from specdeck.engine.incident.collect import Sources, assemble
@@ -73,6 +75,15 @@ def test_what_happened_begins_with_the_fall_and_whom_it_met(poisoned: Material) 
     since = time.strftime("%H:%M:%S", time.gmtime(started))
     ran = format_duration(START + FALL - started)
     assert f"- The engine had run for {ran} by then, since {since}." in short
+
+
+def test_another_load_shortly_before_the_fall_is_told(poisoned: Material) -> None:
+    loads = [BoxEvent(START + FALL + by, "load", f"load profile of {by}") for by in (-200, -3, 60)]
+    made = replace(poisoned, events=(*poisoned.events, *loads))
+    short = section(write_page(made, (), time.gmtime), "In short")
+    when = time.strftime("%H:%M:%S", time.gmtime(START + FALL - 3))
+    found = [line for line in short if "load profile" in line]
+    assert found == [f"- Shortly before: {when} load profile of -3"]
 
 
 def test_the_page_says_what_it_is_not_with_figures(poisoned: Material) -> None:
