@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final
 
 from specdeck.console.state.engine_state import ChartPoint, Track
@@ -13,6 +14,8 @@ from specdeck.engine.blackbox.summary import Extent
 
 LANE: Final = 500
 """Events of one stretch of time that are drawn: a lane has no more columns."""
+LONGEST_WAIT: Final = 2.5
+"""Times as long as usual until the next reading: one that comes later leaves a gap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +51,12 @@ class Stretch:
 def read_stretch(history: History, start: float, seconds: float, columns: int) -> Stretch:
     """A stretch of what is recorded."""
     found = history.overview(start, start + seconds, columns)
+    shown = bridge_columns([one.readings for one in found])
     return Stretch(
         start,
         seconds,
-        tuple(one.tokens for one in found),
-        tuple(one.acceptance for one in found),
+        tuple(found[column].tokens for column in shown),
+        tuple(found[column].acceptance for column in shown),
         tuple(history.events(start, start + seconds, LANE)),
     )
 
@@ -77,12 +81,41 @@ def fold_recent(track: Track, seconds: float, columns: int) -> Stretch:
     cells: list[list[ChartPoint]] = [[] for _ in range(columns)]
     for point in inside:
         cells[min(columns - 1, int(point.t / width) - first)].append(point)
+    shown = [cells[column] for column in bridge_columns([len(cell) for cell in cells])]
     return Stretch(
         first * width,
         seconds,
-        tuple(_span_of(point.tokens for point in cell) for cell in cells),
-        tuple(_span_of(point.acceptance for point in cell) for cell in cells),
+        tuple(_span_of(point.tokens for point in cell) for cell in shown),
+        tuple(_span_of(point.acceptance for point in cell) for cell in shown),
     )
+
+
+def bridge_columns(readings: Sequence[int]) -> list[int]:
+    """The column whose figures each column shows, by how many readings each of them has.
+
+    That is its own. One without a reading shows the nearest that has some, where columns are
+    narrower than readings are apart: a hole would look like a stall. It stays blank where no
+    reading was made for longer than LONGEST_WAIT times as long as usual.
+
+    >>> bridge_columns([1, 1, 0, 1, 1])
+    [0, 1, 1, 3, 4]
+    >>> bridge_columns([1, 1, 0, 0, 0, 1, 1]), bridge_columns([9, 9, 0, 9, 9])
+    ([0, 1, 2, 3, 4, 5, 6], [0, 1, 2, 3, 4])
+    """
+    shown = list(range(len(readings)))
+    held = [column for column in shown if readings[column]]
+    pairs = list(pairwise(held))
+    if len(pairs) < 2:
+        return shown  # nothing tells what is usual
+    ordered = sorted(after - before for before, after in pairs)
+    middle = ordered[(len(ordered) - 1) // 2]
+    usual = [(before, after) for before, after in pairs if after - before <= 2 * middle]
+    apart = sum(after - before for before, after in usual) / sum(readings[at] for at, _ in usual)
+    for before, after in pairs:
+        if after - before <= LONGEST_WAIT * apart:
+            for column in range(before + 1, after):
+                shown[column] = before if column - before <= after - column else after
+    return shown
 
 
 def _span_of(values: Iterable[float | None]) -> Range | None:

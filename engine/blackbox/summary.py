@@ -44,6 +44,8 @@ class OverviewColumn:
     """Generated tokens per second."""
     acceptance: Extent | None
     """Accepted over drafted tokens."""
+    readings: int = 0
+    """Made in that time, those without a figure among them."""
 
 
 @dataclass(slots=True)
@@ -101,7 +103,7 @@ class Summary:
             acceptance = _extent(
                 self.low_acceptance, self.high_acceptance, self.accepted / self.drafted
             )
-        return OverviewColumn(start, end, tokens, acceptance)
+        return OverviewColumn(start, end, tokens, acceptance, self.count)
 
     def as_values(self) -> tuple[float | None, ...]:
         """As the file has it; an extreme of nothing is None."""

@@ -85,6 +85,7 @@ class ListedHistory:
                     start + (column + 1) * width,
                     _range([one.tokens_per_second for one in windows]),
                     _range([one.acceptance_rate for one in windows]),
+                    last - first,
                 )
             )
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.listed_history import ListedHistory
@@ -62,3 +63,44 @@ def test_what_memory_lacks_comes_from_the_record() -> None:
     assert found.tokens == (*earlier.tokens, *recent.tokens[10:])
     assert found.start == recent.start
     assert history.asked == [(recent.start, recent.start + 20.0, 10)]
+
+
+def test_columns_narrower_than_readings_are_apart_have_no_holes() -> None:
+    values: list[float | None] = [float(n) for n in range(1, 61)]
+    live = fold_recent(track(values), 60.0, 72).tokens
+    past = read_stretch(ListedHistory(readings(60)), START + 2, 57.0, 70).tokens
+    for drawn in (live, past):
+        known = [n for n, one in enumerate(drawn) if one is not None]
+        assert len(known) > 50
+        assert known == list(range(known[0], known[-1] + 1))
+
+
+def test_a_column_without_a_reading_shows_the_nearest_one() -> None:
+    values: list[float | None] = [float(n) for n in range(100)]
+    found = fold_recent(track(values), 12.0, 36)
+    for column, one in enumerate(found.tokens):
+        middle = found.start + (column + 0.5) / 3
+        if one is not None:
+            assert abs(START + one.low - middle) < 0.7
+
+
+@pytest.mark.parametrize("columns", [30, 72, 144])
+def test_a_time_without_readings_stays_blank(columns: int) -> None:
+    points = tuple(ChartPoint(START + n, 10.0, 0.5) for n in range(60) if not 30 <= n < 40)
+    found = fold_recent(Track("demo", URL, points=points, total=len(points)), 60.0, columns)
+    blank = [
+        n
+        for n, one in enumerate(found.tokens)
+        if one is None and START < found.start + n * 60.0 / columns < START + 58
+    ]
+    assert 8 * columns / 60 <= len(blank) <= 11 * columns / 60
+    assert blank == list(range(blank[0], blank[-1] + 1))
+    assert found.start + blank[0] * 60.0 / columns >= START + 29
+
+
+def test_a_reading_of_an_engine_that_is_down_stays_a_gap() -> None:
+    values: list[float | None] = [10.0] * 30 + [None] + [10.0] * 29
+    found = fold_recent(track(values), 60.0, 72)
+    column = next(n for n in range(72) if found.start + (n + 1) * 60 / 72 > START + 30 + 1e-6)
+    assert found.tokens[column] is None
+    assert found.tokens[column - 2] is not None is not found.tokens[column + 2]
