@@ -141,6 +141,7 @@ class Console(App[str]):
         *,
         settings: Settings | None = None,
         progress: AsyncIterator[StartProgress] | None = None,
+        start_notice: Sequence[str] = (),
         owned: bool = False,
         load: Load | None = None,
         who: str = "operator",
@@ -162,7 +163,8 @@ class Console(App[str]):
     ) -> None:
         """Set up the app; nothing runs yet.
 
-        `progress` is the start of the only engine, shown until it is ready. `owned` asks
+        `progress` is the start of the only engine, shown until it is ready, below the lines of
+        `start_notice`; its name may change until then. `owned` asks
         on leaving whether to stop the engine. `audit` remembers every change that an
         engine applied; a SpecdeckError that it raises is shown. `watches` opens what tells of
         drift and alerts. `themes` are the folders of the user's own themes, `folders` those
@@ -179,6 +181,7 @@ class Console(App[str]):
         self._line_filters = self._choose_filters()
         self.owned = owned
         self.progress = progress
+        self._start_notice = tuple(start_notice)
         self.failure: SpecdeckError | None = None
         """What the start or the opening raised."""
         self.crash: Exception | None = None
@@ -331,7 +334,9 @@ class Console(App[str]):
             return LiveScreen(self.controller, self.context)
         from specdeck.console.screens.startup.screen import StartupScreen
 
-        return StartupScreen(self.controller.engine.name, self.progress, self.context)
+        return StartupScreen(
+            self.controller.engine, self.progress, self.context, self._start_notice
+        )
 
     def on_load(self) -> None:
         """Take the theme before there is anything to paint a second time."""
@@ -384,6 +389,7 @@ class Console(App[str]):
 
     def on_startup_screen_ready(self) -> None:
         """The engine answers: fly it."""
+        self.controller.take_names()
         self.push_screen(LiveScreen(self.controller, self.context))
 
     def on_startup_screen_raised(self, message: StartupScreen.Raised) -> None:

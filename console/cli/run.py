@@ -183,7 +183,27 @@ def prepare_launch(path: Path, *, port: Port | None) -> Launch:
         if finding.level in ("notice", "warning"):
             log(f"{finding.level}: {finding.line()}")
     raise_errors(config, found)
-    return open_launch(config, port=port, last_elapsed=read_last_start(path))
+    launch = open_launch(config, port=port, last_elapsed=read_last_start(path))
+    if lines := describe_others(launch):
+        log(f"notice: {'; '.join(lines)}")
+    return launch
+
+
+def describe_others(launch: Launch) -> tuple[str, ...]:
+    """Which engine of this config runs already, how to get to it, and what this one is called.
+
+    Nothing where there is no other.
+    """
+    if not launch.others:
+        return ()
+    *rest, newest = sorted(launch.others, key=lambda record: record.started)
+    doing = "is starting" if newest.ready is None else "runs"
+    more = f", {len(rest)} more in `specdeck ps`" if rest else ""
+    return (
+        f"{newest.name} {doing} already at {newest.url}{more}",
+        f"`specdeck attach {newest.name}` shows it",
+        f"this is another engine, {launch.name}",
+    )
 
 
 def with_known_cost(config: Config) -> Config:
@@ -234,7 +254,8 @@ def run_in_console(launch: Launch, *, load: LoadProcess | None = None) -> int:
     app = Console(
         [engine],
         settings=read_settings(),
-        progress=start_with_load(launch, load),
+        progress=start_with_load(launch, load, engine),
+        start_notice=describe_others(launch),
         owned=True,
         load=load,
         who=find_operator(),
@@ -288,9 +309,15 @@ def read_last_start(config: Path) -> float | None:
     return None
 
 
-async def start_with_load(launch: Launch, load: LoadProcess | None) -> AsyncIterator[StartProgress]:
-    """The start of the engine, with the load begun as soon as it is ready."""
+async def start_with_load(
+    launch: Launch, load: LoadProcess | None, engine: AttachedEngine
+) -> AsyncIterator[StartProgress]:
+    """The start of the engine, with the load begun as soon as it is ready.
+
+    `engine` is called what its record calls it.
+    """
     async for moment in launch.progress():
+        engine.name = launch.name
         if moment.ready:
             note_start(launch.config.path, moment.elapsed)
             if load is not None:

@@ -184,6 +184,11 @@ class Controller:
         self.tracks[index] = track
         self.refresh()
 
+    def take_names(self) -> None:
+        """Call every engine what it is called now: one that starts gets its name from others."""
+        for index, one in enumerate(self.engines):
+            self.tracks[index] = replace(self.tracks[index], name=one.name)
+
     def tell(
         self,
         text: str,

@@ -77,8 +77,11 @@ class Launch:
         self._port = choose_port(self._host, 8000 if wanted is None else wanted, self._registry)
         self.url = url(self._host, self._port)
         """Where the engine will answer."""
-        self.name = config.served_name or config.path.stem
-        """What people call it; the registry may have to add a number."""
+        self._wanted_name = config.served_name or config.path.stem
+        self.name = self._registry.next_name(self._wanted_name)
+        """What its record calls it; before there is one, what it would be called now."""
+        self.others = tuple(one for one in self._registry.records() if self._is_another(one))
+        """Engines of this config, or of its name, that run or start already."""
         self._locations = locations
         self._arguments = config.arguments_digest  # of the file, before a model is deepened
         self._answers = answers
@@ -106,6 +109,7 @@ class Launch:
         yield self._moment("process", began)
         self._started = self._start()
         self.record = self._started.record
+        self.name = self.record.name  # another start may have taken the name meanwhile
         async for moment in follow(
             Path(self.record.log),
             exit_code=self.exit_code,
@@ -169,6 +173,10 @@ class Launch:
             self._owner = PortOwner(self.record)
         self._owner.check()
 
+    def _is_another(self, record: Record) -> bool:
+        same = record.config == str(self.config.path.absolute())
+        return (same or record.name == slug(self._wanted_name)) and record.life() == "running"
+
     async def _is_up(self) -> bool:
         """Whether this very engine answers, and not another one at its URL."""
         assert self.record is not None
@@ -193,7 +201,7 @@ class Launch:
             ),
             environment=environment,
             private=command.private_arguments(self.config, build=build, environment=environment),
-            name=self.name,
+            name=self._wanted_name,
             url=self.url,
             token_file=self.token_file,
             config=str(self.config.path.absolute()),

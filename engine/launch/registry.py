@@ -240,6 +240,10 @@ class Registry:
                 path.unlink(missing_ok=True)
             self._remove_secrets(record.token_path)
 
+    def next_name(self, name: str) -> str:
+        """The name that an engine of `name` would be registered under now."""
+        return self._find_free(name)[0]
+
     def clean(self) -> tuple[Record, ...]:
         """Removes the records of engines of which nothing is left, and returns the others.
 
@@ -255,17 +259,22 @@ class Registry:
 
     def _free(self, name: str, keep: Path) -> str:
         """A name that no engine has; of one that is gone the token goes, unless it is `keep`."""
+        free, gone = self._find_free(name)
+        if gone is not None and gone.token_path != keep:
+            self._remove_secrets(gone.token_path)
+        return free
+
+    def _find_free(self, name: str) -> tuple[str, Record | None]:
+        """A name that no engine has, and the record of one that is gone under it."""
         base, number = slug(name), 1
         while True:
             candidate = base if number == 1 else f"{base}-{number}"
             path = self._path(candidate)
             found = _read(path) if path.exists() else None
             if found is None:
-                return candidate
+                return candidate, None
             if isinstance(found, Record) and found.life() == "gone":
-                if found.token_path != keep:
-                    self._remove_secrets(found.token_path)
-                return candidate
+                return candidate, found
             number += 1
 
     def _remove_secrets(self, token: Path) -> None:

@@ -24,7 +24,7 @@ from specdeck.console.screens.live.screen import LiveScreen
 from specdeck.console.settings import Settings
 from specdeck.console.state.incident_files import IncidentFile, TimeSpan
 from specdeck.console.widgets.charts import Chart, CurveBars
-from specdeck.console.widgets.text import Notice, Rows
+from specdeck.console.widgets.text import Line, Notice, Rows
 from specdeck.engine.errors import Conflict, EngineError, Unauthorized, UsageError
 from specdeck.engine.launch.progress import StartProgress
 from specdeck.engine.protocol.messages import AppliedChange, Capability, Change, LastChange
@@ -556,6 +556,38 @@ async def test_a_start_is_followed_to_the_live_screen(kit: type[Kit], console: M
     app = console(kit.engine(kit.run(3)), progress=progress(), owned=True)
     async with run(app):
         assert isinstance(app.screen, LiveScreen)
+
+
+async def test_a_start_says_which_engine_runs_already_and_goes_by_the_name_of_its_record(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    engine, named, seen = kit.engine(kit.run(3), name="demo"), asyncio.Event(), asyncio.Event()
+
+    async def progress() -> AsyncIterator[StartProgress]:
+        yield StartProgress("environment", 0.1)
+        await named.wait()
+        engine.name = "demo-2"
+        yield StartProgress("loading", 3.0)
+        await seen.wait()
+        yield StartProgress("ready", 27.0)
+
+    lines = ("demo runs already at http://127.0.0.1:8000", "this is another engine, demo-2")
+    app = console(engine, progress=progress(), owned=True, start_notice=lines)
+    async with run(app) as pilot:
+        shown = app.screen.query_one("#notice", Rows)
+        assert [row.left[0].text.strip() for row in shown.rows] == list(lines)
+        assert shown.size.height == 2
+        named.set()
+        await settle(pilot)
+        assert "demo-2" in str(app.screen.query_one("#identity", Line).row)
+        seen.set()
+        await settle(pilot)
+        assert isinstance(app.screen, LiveScreen)
+        assert app.controller.track.name == "demo-2"
+        await pilot.press("q")
+        await settle(pilot)
+        assert isinstance(app.screen, Dialog)
+        assert app.screen.question.startswith("demo-2 was started here")
 
 
 async def test_a_start_that_failed_shows_the_reason_and_quits_without_asking(

@@ -16,7 +16,8 @@ from specdeck.console.keys import Place
 from specdeck.console.screens.startup import view
 from specdeck.console.widgets.blocks import bar
 from specdeck.console.widgets.cells import Cell, Row, heading
-from specdeck.console.widgets.text import Line, Rows
+from specdeck.console.widgets.text import Line, Notice, Rows
+from specdeck.engine.client.attach import MonitoredEngine
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.launch.progress import StartProgress
 
@@ -36,16 +37,23 @@ class StartupScreen(Screen[None]):
         error: SpecdeckError
 
     def __init__(
-        self, name: str, progress: AsyncIterator[StartProgress], context: ConsoleContext
+        self,
+        engine: MonitoredEngine,
+        progress: AsyncIterator[StartProgress],
+        context: ConsoleContext,
+        notice: tuple[str, ...] = (),
     ) -> None:
+        """`notice` is what whoever starts an engine should know before anything else."""
         super().__init__()
-        self.engine_name = name
+        self.engine = engine
+        self.notice = notice
         self.progress = progress
         self.context = context
 
     def compose(self) -> ComposeResult:
         """Stages, time, log."""
         yield Line(id="identity")
+        yield Notice(id="notice", classes="-empty")
         yield Rows(id="stages")
         yield Line(id="time")
         yield Line(id="passed", classes="-empty")
@@ -56,9 +64,7 @@ class StartupScreen(Screen[None]):
 
     def on_mount(self) -> None:
         """Name the parts and follow the start."""
-        who = (Cell(" specdeck  ", "accent"), Cell(self.engine_name, "strong"))
-        state = (Cell("○ starting ", "muted"),)
-        self.query_one("#identity", Line).row = Row(who, state)
+        self.query_one("#notice", Notice).rows = view.notice(self.notice)
         self.query_one("#log-heading", Line).row = heading("the engine's log")
         self.follow()
 
@@ -83,9 +89,11 @@ class StartupScreen(Screen[None]):
 
     def show(self, progress: StartProgress) -> None:
         """One moment of the start."""
-        share = view.share(progress)
+        share, name = view.share(progress), Cell(self.engine.name, "strong")
+        who, state = (Cell(" specdeck  ", "accent"), name), (Cell("○ starting ", "muted"),)
         with self.app.batch_update():
             self.set_class(progress.failed is not None, "-failed")
+            self.query_one("#identity", Line).row = Row(who, state)
             self.query_one("#stages", Rows).rows = view.stages(progress)
             self.query_one("#time", Line).row = view.clock(progress)
             filled, track = bar(share, 40)

@@ -16,6 +16,11 @@ _SPOKEN = {
 }
 
 
+def notice(lines: tuple[str, ...]) -> tuple[Row, ...]:
+    """What whoever starts an engine should know before anything else."""
+    return tuple(Row((Cell(f"  {oneline(text)}", "warn"),)) for text in lines)
+
+
 def stages(progress: StartProgress) -> tuple[Row, ...]:
     """One row for each stage: done, going on, failed, or to come."""
     now = STAGES.index(progress.stage)

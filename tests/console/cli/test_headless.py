@@ -11,7 +11,7 @@ import pytest
 from tests.support.http_engine import HttpEngine, serve
 from tests.support.pages import recorded_page
 
-from specdeck.console.cli.run import print_samples
+from specdeck.console.cli.run import describe_others, print_samples
 from specdeck.engine.errors import StartFailed, Unauthorized
 from specdeck.engine.launch.launcher import Launch
 from specdeck.engine.launch.registry import Record
@@ -77,3 +77,24 @@ async def test_an_api_key_that_is_missing_or_wrong_is_told(
         await print_samples(launch, 0.01)
     assert "VLLM_API_KEY" in str(missing.value.remedy)
     assert "VLLM_API_KEY" in str(wrong.value.remedy)
+
+
+@dataclass
+class Another:
+    """What is told of a start beside others."""
+
+    name: str
+    others: tuple[Record, ...]
+
+
+def test_a_start_beside_others_names_the_latest_and_how_to_get_to_it() -> None:
+    first = Record("demo", "http://127.0.0.1:1", 1, 1, None, 1.0, "log", "token", ready=2.0)
+    later = Record("demo-2", "http://127.0.0.1:2", 2, 2, None, 3.0, "log", "token")
+    assert describe_others(cast(Launch, Another("demo", ()))) == ()
+    assert describe_others(cast(Launch, Another("demo-2", (first,)))) == (
+        "demo runs already at http://127.0.0.1:1",
+        "`specdeck attach demo` shows it",
+        "this is another engine, demo-2",
+    )
+    found = describe_others(cast(Launch, Another("demo-3", (later, first))))
+    assert found[0] == ("demo-2 is starting already at http://127.0.0.1:2, 1 more in `specdeck ps`")

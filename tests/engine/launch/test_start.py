@@ -115,3 +115,44 @@ async def test_a_record_says_which_arguments_the_engine_was_started_with(launch:
                 break
     assert launch.record is not None
     assert launch.record.arguments == launch.config.arguments_digest
+
+
+@pytest.mark.parametrize("launch", [no], indirect=True)
+async def test_another_start_of_a_config_has_its_own_name_and_knows_the_first(
+    launch: Launch, tmp_path: Path
+) -> None:
+    assert (launch.name, launch.others) == ("model", ())
+    async with aclosing(launch.progress()) as moments:  # type: ignore[type-var]  # a generator
+        async for _ in moments:
+            if launch.record is not None:
+                break
+    folders = locations({"SPECDECK_HOME": str(tmp_path)})
+    second = Launch(launch.config, locations=folders, answers=no, port="auto")
+    assert (second.name, second.others) == ("model-2", (launch.record,))
+    await launch.stop(grace_s=0.0)
+    launch.exit_code()  # the process object learns of its end
+    third = Launch(launch.config, locations=folders, answers=no, port="auto")
+    assert (third.name, third.others) == ("model", ())
+
+
+@pytest.mark.parametrize("launch", [no], indirect=True)
+async def test_a_start_is_called_what_its_record_is_though_another_took_the_name(
+    launch: Launch, tmp_path: Path
+) -> None:
+    other = Launch(
+        launch.config,
+        locations=locations({"SPECDECK_HOME": str(tmp_path)}),
+        answers=no,
+        environment=dict(os.environ),
+        port="auto",
+        python=str(tmp_path / "engine"),
+    )
+    assert (launch.name, other.name) == ("model", "model")
+    for one in (other, launch):
+        async with aclosing(one.progress()) as moments:  # type: ignore[type-var]  # a generator
+            async for _ in moments:
+                if one.record is not None:
+                    break
+    assert (other.name, launch.name) == ("model", "model-2")
+    await other.stop(grace_s=0.0)
+    other.exit_code()
