@@ -426,6 +426,8 @@ class Ticker:
         self._open = False
         self._known: CheckProgress | None = None
         """The latest progress with figures."""
+        self._step: str | None = None
+        """As it was printed last."""
 
     def show(self, event: CheckEvent) -> None:
         """Prints progress, unless it printed some a moment ago."""
@@ -438,12 +440,14 @@ class Ticker:
         else:
             event = replace(event, figures=self._known.figures)
         now, every = time.monotonic(), _TERMINAL_S if self._terminal else _LOG_S
-        if self._last is not None and now - self._last < every and event.done < event.of:
+        is_new = self._terminal and event.step != self._step
+        recent = self._last is not None and now - self._last < every
+        if recent and event.done < event.of and not is_new:
             return
         if self._last is None and event.done:
             self.close()
             log(f"specdeck: resuming after {event.done} prompts; --fresh starts over")
-        self._last = now
+        self._last, self._step = now, event.step
         self._write(progress_line(event))
 
     def _write(self, text: str) -> None:
@@ -468,6 +472,8 @@ def progress_line(at: CheckProgress) -> str:
     'check: 50 of 200 prompts, 1 differs, 1 min left, 2.5 prompts/s'
     >>> progress_line(CheckProgress(0, 50, 0, 0, None, 720.0, None, 37, 250))
     'check: 0 of 50 prompts (37 of 250 answers), 0 differ, 12 min left'
+    >>> progress_line(CheckProgress(0, 50, 0, 0, None, None, None, 250, 250, "rechecking 3"))
+    'check: 0 of 50 prompts (250 of 250 answers), 0 differ, rechecking 3'
     >>> from specdeck.engine.divergence.running import RunningFigures
     >>> from specdeck.engine.divergence.statistics import Rate
     >>> none, seen = Rate(0, 0), Rate(0, 64)
@@ -485,6 +491,8 @@ repeat 0.00% of 64 · batch – · shape –'
         parts[-1] += f": {figures.rate_line()}"
     if at.refused:
         parts.append(f"{at.refused} refused")
+    if at.step is not None:
+        parts.append(at.step)
     if at.seconds_left is not None:
         parts.append(f"{format_duration(at.seconds_left)} left")
     if figures is not None:

@@ -60,13 +60,15 @@ class CheckProgress:
     per_second: float | None
     """Prompts, in this attempt; None before the first."""
     seconds_left: float | None
-    """None before there are answers to tell by."""
+    """None before there are answers to tell by, and where only what nobody could count is left."""
     figures: RunningFigures | None = None
     """What was found so far; None in the middle of a block, whose answers are compared at once."""
     answers: int = 0
     """Answers of either arm that came in this attempt: they move while `done` waits for a block."""
     answers_of: int = 0
     """How many it will be, as far as that can be told: where answers differ more are asked for."""
+    step: str | None = None
+    """What comes after the answers of a block that were counted on: `rechecking 3 answers`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +271,8 @@ class CheckRunner:
         self._clock = clock
         self._asked = self.resumed
         self._answers = self._answers_before = self._least_of_block = 0
+        self._step: str | None = None
+        self._looked_again = self._rechecked = 0
         self._heard = asyncio.Event()
         self._more = self.totals.more_asks
         self._random = Random(run.id)
@@ -294,6 +298,7 @@ class CheckRunner:
                     answered.cancel()  # without effect where it is done
                     await asyncio.gather(answered, return_exceptions=True)
                 self._least_of_block = 0  # it had as many as it had
+                self._step = None
                 for result in answered.result():
                     self.totals.seconds = before + self._clock() - began
                     for found in self._take(result):
@@ -320,6 +325,7 @@ class CheckRunner:
         asked = [BlockPrompt(prompt) for prompt in block]
         self._asked += len(block)
         self._answers_before, self._least_of_block = self._answers, ASKS * len(block)
+        self._looked_again = self._rechecked = 0
         theirs, theirs_again = (self._ask_reference, self._look), self._ask_reference_again
         ours = self._ask_serving, self._ask_serving_again
         if self._same_engine:
@@ -330,6 +336,7 @@ class CheckRunner:
             await self._take_turns(asked, self._look_more)
         for more in range(1, 1 + max((one.more for one in asked), default=0)):
             again = [one for one in asked if one.more >= more]
+            self._begin_step(f"asking {_prompts(len(again))} again")
             if self._same_engine:
                 await self._take_turns(again, self._ask_reference_more, self._ask_serving_more)
             else:
@@ -338,13 +345,20 @@ class CheckRunner:
         if self._streams > 1:
             for one in asked:
                 if one.prompt.number % ALONE == 0 and one.refused is None:
+                    self._begin_step(f"asking prompt {one.prompt.number} alone")
                     answer = await self._one(self.reference, one.prompt, stream=False)
                     one.alone = answer if isinstance(answer, Answer) else None
         found: list[_Result] = []
+        self._begin_step(f"comparing {_prompts(len(asked))}")
         for result in await _all([self._judge(one) for one in asked]):
             await asyncio.sleep(0)  # between prompts a signal or a key is heard
             found.append(name_violation(result) if isinstance(result, PromptAnswers) else result)
         return found
+
+    def _begin_step(self, step: str) -> None:
+        """Tells what comes now: its first answer may take a while."""
+        self._step = step
+        self._heard.set()
 
     async def _take_turns(self, asked: Sequence[BlockPrompt], *turns: _Step) -> None:
         """Takes every prompt through one turn after the other, as many at once as streams.
@@ -380,6 +394,8 @@ class CheckRunner:
         if is_noisy(group_answers(*one.tokens)):
             one.more = more_asks(self._more, self._asked)
             self._more += 2 * one.more
+        self._looked_again += 1
+        self._begin_step(f"looking again at {_prompts(self._looked_again)}")
         for _ in range(LOOKS - 1):
             await self._look(one)
 
@@ -418,6 +434,8 @@ class CheckRunner:
         if self._rechecks >= RECHECKS or self._confirmed >= CONFIRMED:
             return found
         self._rechecks += 1
+        self._rechecked += 1
+        self._begin_step(f"rechecking {_answers(self._rechecked)}")
         near_tie = least_near_tie(self.totals.calibration)
         async with self._turn(self.reference):
             seen = await recheck_divergence(
@@ -475,11 +493,20 @@ class CheckRunner:
         of = self._answers_before + of_block + ASKS * (self.prompts.count - self._asked)
         # Sooner they tell of one moment alone: as many as there are streams come at once.
         told = self._answers >= self._streams and seconds > 0
+        told = told and (of > self._answers or done == self.prompts.count)
         left = (of - self._answers) * seconds / self._answers if told else None
         return CheckProgress(
             done, self.prompts.count, self.totals.mismatches, self.totals.refused, rate, left,
-            figures, self._answers, of,
+            figures, self._answers, of, self._step,
         )  # fmt: skip
+
+
+def _prompts(count: int) -> str:
+    return "1 prompt" if count == 1 else f"{count} prompts"
+
+
+def _answers(count: int) -> str:
+    return "1 answer" if count == 1 else f"{count} answers"
 
 
 def _read_totals(run: Run) -> Totals:

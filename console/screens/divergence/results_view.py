@@ -71,6 +71,8 @@ def progress_row(
     right: list[Cell] = []
     if running and progress.per_second is not None:
         right.append(Cell(f"{progress.per_second:.1f}/s", "muted"))
+    if running and progress.step is not None:
+        right.append(Cell(f"{progress.step} ", "plain"))
     if running and progress.seconds_left is not None:
         right.append(Cell(f"{format_duration(progress.seconds_left)} left ", "plain"))
     if stopped:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -155,3 +156,21 @@ def test_the_line_of_progress_moves_with_the_answers_and_keeps_the_figures(
     show(CheckProgress(32, 50, 2, 0, 1.0, 20.0, found, 160, 250))
     line = show(CheckProgress(32, 50, 2, 0, 1.0, 18.0, None, 171, 250))
     assert "32 of 50 prompts (171 of 250 answers), 2 differ: 6.25%" in line
+
+
+def test_a_terminal_shows_at_once_what_a_check_goes_on_to_do(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "monotonic", lambda: 1.0)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "120")
+    none = Rate(0, 0)
+    found = RunningFigures(none, none, none, none, {})
+    ticker = check.Ticker()
+    ticker.show(CheckProgress(0, 20, 0, 0, None, 3.0, found, 99, 100))
+    capsys.readouterr()
+    ticker.show(CheckProgress(0, 20, 0, 0, None, None, None, 100, 100, "rechecking 3 answers"))
+    shown = capsys.readouterr().err
+    assert "(100 of 100 answers), 0 differ, rechecking 3 answers" in shown
+    assert "left" not in shown
+    ticker.close()

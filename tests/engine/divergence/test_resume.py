@@ -206,7 +206,8 @@ async def test_progress_moves_before_the_first_block_is_compared(bench: Bench) -
 
     await checked(bench, bench.lab(bench.engine(), streams=2), bench.many(12), keep)
     first = [one for one in moves if not one.done]
-    assert [one.answers for one in first] == sorted({one.answers for one in first})
+    asked = [one.answers for one in first if one.step is None]
+    assert asked == sorted(set(asked))
     assert len(first) > 10
     assert {one.answers_of for one in first} == {ASKS * 12}
     assert first[0].seconds_left is None
@@ -215,6 +216,24 @@ async def test_progress_moves_before_the_first_block_is_compared(bench: Bench) -
     assert moves[-1].answers >= ASKS * 12
     assert moves[-1].answers == moves[-1].answers_of
     assert moves[-1].seconds_left == 0
+
+
+async def test_progress_says_what_is_done_once_every_answer_is_there(bench: Bench) -> None:
+    moves: list[CheckProgress] = []
+
+    def keep(event: CheckEvent) -> None:
+        if isinstance(event, CheckProgress):
+            moves.append(event)
+
+    engine = bench.engine(faults={"prompt 7": bench.fault(11, margin=3.0, honest=False)})
+    await checked(bench, bench.lab(engine, streams=4), bench.many(12), keep)
+    counted = [one for one in moves if not one.done and one.answers == one.answers_of]
+    steps = [one.step for one in counted]
+    assert "looking again at 1 prompt" in steps
+    assert any(step is not None and step.startswith("rechecking ") for step in steps)
+    assert [one for one in counted if one.step is None and one.seconds_left is not None] == []
+    assert all(one.seconds_left is None for one in counted)
+    assert all(one.step is None for one in moves if one.done)
 
 
 async def test_an_attempt_counts_only_the_answers_of_its_own(bench: Bench) -> None:

@@ -288,3 +288,6 @@ def test_the_row_of_progress_moves_before_a_prompt_is_compared() -> None:
     assert "37 of 250 answers" in row(early, running=True)
     assert "12 min left" in row(early, running=True)
     assert "answers" not in row(early, running=False)
+    late = CheckProgress(0, 50, 0, 0, None, None, None, 250, 250, "rechecking 3 answers")
+    assert "rechecking 3 answers" in row(late, running=True)
+    assert "rechecking" not in row(late, running=False)
