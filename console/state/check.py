@@ -108,10 +108,14 @@ class Side:
     text: str = ""
     """Of a long answer the end."""
     tokens: int = 0
+    dropped: int = 0
+    """Characters before `text`."""
 
     def hear(self, text: str, tokens: int) -> None:
         """Takes in what it says next, and of how many tokens that is."""
-        self.text = (self.text + text)[-MOST_SHOWN:]
+        whole = self.text + text
+        self.text = whole[-MOST_SHOWN:]
+        self.dropped += len(whole) - len(self.text)
         self.tokens += tokens
 
 

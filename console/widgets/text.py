@@ -276,20 +276,43 @@ class Flow(Feed):
 
 
 class Passage(Toned):
-    """Shows the last lines of running text."""
+    """Shows the last lines of running text; of two beside each other both show the same lines."""
 
     cells: reactive[tuple[Cell, ...]] = reactive(())
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
+        self.beside: Passage | None = None
+        """The one whose lines are compared with these; None is no other."""
         self._drawn: tuple[tuple[Cell, ...], int] = ((), 0)
         self._lines: list[Cells] = []
 
+    @property
+    def lines(self) -> list[Cells]:
+        """All that the text makes at this width."""
+        width = max(1, self.size.width)
+        if self._drawn != (self.cells, width):
+            self._drawn = (self.cells, width)
+            self._lines = passage_lines(self.cells, width)
+        return self._lines
+
+    @property
+    def first(self) -> int:
+        """The line at the top: the last one of the text that is behind is still to be seen."""
+        both = [self] if self.beside is None or not self.beside.size.height else [self, self.beside]
+        last = min(len(one.lines) for one in both)
+        return max(0, last - min(one.size.height for one in both))
+
+    def watch_cells(self) -> None:
+        """Where the other one scrolls to depends on this text too."""
+        if self.beside is not None:
+            self.beside.refresh()
+
+    def on_resize(self) -> None:
+        """And on its width."""
+        self.watch_cells()
+
     def render_line(self, y: int) -> Strip:
-        """A line of those that fit, the last one below."""
-        size = self.size
-        if self._drawn != (self.cells, size.width):
-            self._drawn = (self.cells, size.width)
-            self._lines = passage_lines(self.cells, max(1, size.width))
-        shown = self._lines[-size.height :]
-        return row_strip(Row(shown[y] if y < len(shown) else ()), size.width, self.style_of)
+        """A line of those that fit."""
+        shown = self.lines[self.first + y : self.first + y + 1]
+        return row_strip(Row(shown[0] if shown else ()), self.size.width, self.style_of)

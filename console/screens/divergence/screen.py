@@ -87,6 +87,8 @@ class DivergenceScreen(DetailScreen):
 
     def on_mount(self) -> None:
         """Find out what can be compared with what."""
+        ours, theirs = (self.query_one(f"#{arm}-says", Passage) for arm in NAMES)
+        ours.beside, theirs.beside = theirs, ours
         apart_s = SLOW_REDRAW_S if self.context.slow else REDRAW_S
         self._redraw = self.set_interval(apart_s, self.show, pause=True)
         self.show()

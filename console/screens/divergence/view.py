@@ -102,7 +102,9 @@ def passage(split: Split, name: Name) -> tuple[Cell, ...]:
     side, parted = split.sides[name], split.difference
     if parted is None:
         equal = split.verdict is not None
-        return (Cell(side.text, "muted" if not equal else "plain"),)
+        # Both begin at the same character, or their lines would not be the same ones.
+        begin = max(one.dropped for one in split.sides.values()) - side.dropped
+        return (Cell(side.text[begin:], "muted" if not equal else "plain"),)
     found = parted.divergence
     token = found.serving_token if name == "serving" else found.reference_token
     common = parted.texts.common

@@ -17,12 +17,15 @@ from tests.support.completion_engine import CompletionEngine, Fault
 from tests.support.pilot import press, settle, until
 from tests.support.readings import STATE, reading
 
+from specdeck.console.screens.divergence import view
 from specdeck.console.screens.divergence.dialogs import CheckForm, PromptPicker
 from specdeck.console.screens.divergence.prompt_file import BROWSED, load_aside
 from specdeck.console.screens.divergence.screen import DivergenceScreen
 from specdeck.console.settings import Settings
-from specdeck.console.state.check import MOST_SHOWN, Side
+from specdeck.console.state.check import MOST_SHOWN, Side, Split
+from specdeck.console.widgets.text import Passage
 from specdeck.engine.divergence.prompts import load_prompts, parse_prompt
+from specdeck.engine.divergence.race import NAMES
 from specdeck.engine.errors import ConfigError, Unreachable, Unsupported
 from specdeck.engine.operations.check import CheckOptions
 
@@ -82,6 +85,45 @@ def test_of_an_answer_of_megabytes_the_end_is_laid_out() -> None:
     for word in ("a" * 1_000_000, "b", "c"):
         side.hear(word, 1)
     assert (len(side.text), side.text[-3:], side.tokens) == (MOST_SHOWN, "abc", 3)
+
+
+def test_of_two_long_answers_the_same_characters_are_laid_out() -> None:
+    split = Split()
+    text = "".join(chr(97 + n % 26) for n in range(MOST_SHOWN + 30))
+    split.sides["serving"].hear(text, 9)
+    split.sides["reference"].hear(text[: MOST_SHOWN + 10], 8)
+    ours, theirs = (view.passage(split, name)[0].text for name in NAMES)
+    assert ours == text[30:]
+    assert theirs == text[30 : MOST_SHOWN + 10]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 24)])
+async def test_both_arms_show_the_same_rows_while_one_is_ahead(
+    deck: Opens, size: tuple[int, int]
+) -> None:
+    def rows(name: str) -> list[str]:
+        passage = screen.query_one(f"#{name}-says", Passage)
+        lines = [passage.render_line(y).text.strip() for y in range(passage.size.height)]
+        return [line for line in lines if line]
+
+    async with run_split(deck(), size) as (pilot, screen):
+        ours, theirs = screen.split.sides["serving"], screen.split.sides["reference"]
+        for number in range(100):
+            ours.hear(f"line {number}\n", 3)
+            if number < 60:
+                theirs.hear(f"line {number}\n", 3)
+        screen.split.running = True
+        screen.show()
+        await settle(pilot)
+        ahead, behind = rows("serving"), rows("reference")
+        assert behind[-1] == "line 59"
+        assert ahead[: len(behind)] == behind
+        theirs.hear("line 60\n", 3)
+        screen.show()
+        await settle(pilot)
+        assert rows("reference")[-1] == "line 60"
+        assert rows("serving")[: len(behind)] == rows("reference")[: len(behind)]
+        assert len(rows("serving")) >= len(behind)
 
 
 async def test_the_grade_is_shown_before_anything_is_asked(deck: Opens) -> None:
