@@ -41,6 +41,7 @@ from specdeck.engine.client import event_loop
 from specdeck.engine.client.retry import Retry, WaitingForEngine
 from specdeck.engine.client.token import TOKEN_REMEDY
 from specdeck.engine.divergence import report, statistics
+from specdeck.engine.divergence.arms import explain_idle_drafter
 from specdeck.engine.divergence.bundle import case_page, choose_case
 from specdeck.engine.divergence.history import PAST_CHECKS_HEAD, past_check_cells, past_checks
 from specdeck.engine.divergence.privacy import hash_prompt
@@ -176,7 +177,7 @@ class CheckSeries:
                             state.finished, result = True, event
                             continue
                         if isinstance(event, ArmsReady):
-                            warn_of_price(event)
+                            warn_first(event)
                             state.note_arms(event.arms, stored=stored, own=self._asked.hard)
                         elif isinstance(event, CheckProgress):
                             state.done, state.answers = event.done, event.answers
@@ -218,7 +219,7 @@ async def check_distributions(asked: CheckArguments, prompts: PromptSet) -> int:
                         if isinstance(event, SampledResult):
                             result = event
                         elif isinstance(event, ArmsReady):
-                            warn_of_price(event)
+                            warn_first(event)
                         elif isinstance(event, DrawProgress):
                             state.done = event.done
                             if event.done and time.monotonic() - last >= _LOG_S:
@@ -410,8 +411,10 @@ def _write_bundle(asked: CheckArguments, path: Path, data: Data, prompts: Prompt
     report.save_file(path, case_page(data, case, prompt, settings, keyed=keyed))
 
 
-def warn_of_price(ready: ArmsReady) -> None:
-    """Says first what a check costs the traffic of the engine that it asks."""
+def warn_first(ready: ArmsReady) -> None:
+    """Says first what a check costs the engine's traffic, and where no speculation is tried."""
+    if (idle := explain_idle_drafter(*ready.arms)) is not None:
+        log(f"specdeck: {idle}")
     for arm in ready.arms:
         if arm.price is not None:
             log(f"specdeck: {arm.price}; --reference URL asks another engine instead")

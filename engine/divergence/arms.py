@@ -90,6 +90,25 @@ class Arm:
         return {"url": self.url, "grade": self.grade, "pin": self.pin, "facts": asdict(self.facts)}
 
 
+def explain_idle_drafter(serving: Arm, reference: Arm) -> str | None:
+    """What a check compares while the serving arm drafts nothing; None where it may draft.
+
+    >>> served = Arm("serving", "", "serving", Facts("m", k=0, mode="speculate"))
+    >>> explain_idle_drafter(served, Arm("reference", "", "soft", served.facts, pin=0))
+    'the engine drafts nothing (its k is 0): the target is compared with itself'
+    >>> explain_idle_drafter(Arm("serving", "", "serving", Facts("m", k=3)), served) is None
+    True
+    """
+    if serving.facts.mode == "target-only":
+        why = "it runs target-only"
+    elif serving.k == 0:
+        why = "its k is 0"
+    else:
+        return None
+    other = "itself" if reference.grade == "soft" else reference.url
+    return f"the engine drafts nothing ({why}): the target is compared with {other}"
+
+
 async def describe_soft(
     client: EngineClient, model: str | None = None, retry: Retry | None = None
 ) -> tuple[Arm, Arm]:

@@ -166,6 +166,11 @@ def findings(split: Split, key_label: KeyLabel, *, elsewhere: bool = True) -> It
     if split.arms is not None and (price := split.arms[1].price) is not None:
         other = f"; {key_label('check.edit')} names another engine to ask" if elsewhere else ""
         yield _finding("costs", "warn", f"{price}{other}")
+    if split.arms is not None and split.verdict is None:
+        from specdeck.engine.divergence.arms import explain_idle_drafter  # not for the first paint
+
+        if (idle := explain_idle_drafter(*split.arms)) is not None:
+            yield _finding("no drafts", "warn", idle)
     if split.note is not None:
         yield _finding(split.note[0], "accent", split.note[1])
     if split.recorded is not None:

@@ -204,6 +204,24 @@ def test_the_first_line_says_what_a_check_costs_production(
     assert first == f"specdeck: {price}; --reference URL asks another engine instead"
 
 
+@pytest.mark.parametrize(
+    "mode", [["--limit", "3"], ["--sampled", "--limit", "2", "--samples", "16"]]
+)
+def test_the_first_line_says_that_nothing_is_drafted(
+    engine: CheckedEngine, prompts: Path, mode: list[str], capsys: Captured
+) -> None:
+    ask = ["check", engine.url, "--prompts", str(prompts), "--json", *mode]
+    code, said = outcome(ask), capsys.readouterr()
+    assert "compared with itself" not in said.err
+    state = replace(STATE, k=0, capabilities=(Capability("request_k", True, None),))
+    engine.answers[f"{PREFIX}/state"] = (200, state.as_json())
+    again, idle = outcome(ask), capsys.readouterr()
+    assert idle.err.splitlines()[0] == (
+        "specdeck: the engine drafts nothing (its k is 0): the target is compared with itself"
+    )
+    assert (again, json.loads(idle.out).keys()) == (code, json.loads(said.out).keys())
+
+
 def test_a_defect_is_code_1_and_every_report_names_it(
     engine: CheckedEngine, prompts: Path, tmp_path: Path, capsys: Captured
 ) -> None:

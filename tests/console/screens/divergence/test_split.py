@@ -401,6 +401,25 @@ async def test_the_palette_offers_what_the_screen_can_do(deck: Opens) -> None:
         assert not any(name.startswith("Speculation:") for name in names)
 
 
+@pytest.mark.parametrize(
+    ("facts", "why"), [({"k": 0}, "its k is 0"), ({"mode": "target-only"}, "it runs target-only")]
+)
+async def test_arms_of_which_neither_drafts_are_said_to_be_one(
+    deck: Opens, facts: dict[str, Any], why: str
+) -> None:
+    async with run_split(deck(), (120, 40)) as (pilot, screen):
+        await settle(pilot)
+        assert "compared with itself" not in words(screen)
+        assert screen.split.arms is not None
+        ours, theirs = screen.split.arms
+        screen.split.arms = replace(ours, facts=replace(ours.facts, **facts)), theirs
+        for running in (False, True):
+            screen.split.running = running
+            screen.show()
+            said = f"the engine drafts nothing ({why}): the target is compared with itself"
+            assert said in words(screen)
+
+
 async def test_the_price_of_pinned_requests_is_said_before_anything_is_asked(deck: Opens) -> None:
     price = "a pinned request takes others off the full CUDA graphs"
     async with run_split(deck(CompletionEngine(price=price)), (120, 40)) as (pilot, screen):
