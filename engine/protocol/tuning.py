@@ -104,19 +104,25 @@ class Interval:
         >>> str(Interval(0.07, 0.021, 0.119))
         '+7.0 % (+2.1 to +11.9)'
         """
-        return f"{self.value * 100:+.1f} % ({self._ends()})"
+        return f"{self.value * 100:+.1f} % ({self.low * 100:+.1f} to {self.high * 100:+.1f})"
 
     def of_time(self) -> str:
         """The change of a time: longer or shorter, since less is better.
 
-        >>> Interval(0.265, 0.2, 0.331).of_time(), Interval(-0.06, -0.1, -0.02).of_time()
-        ('26.5 % longer (+20.0 to +33.1)', '6.0 % shorter (-10.0 to -2.0)')
-        """
-        than = "longer" if self.value > 0 else "shorter"
-        return f"{abs(self.value) * 100:.1f} % {than} ({self._ends()})"
+        The interval counts in the word's sense, from the least of it to the most, and an end that
+        is of the other sense has its own word.
 
-    def _ends(self) -> str:
-        return f"{self.low * 100:+.1f} to {self.high * 100:+.1f}"
+        >>> Interval(0.265, 0.2, 0.331).of_time(), Interval(-0.06, -0.1, -0.02).of_time()
+        ('26.5 % longer (20.0 to 33.1)', '6.0 % shorter (2.0 to 10.0)')
+        >>> Interval(-0.27, -0.505, 0.077).of_time()
+        '27.0 % shorter (7.7 % longer to 50.5 % shorter)'
+        """
+        than, other = ("longer", "shorter") if self.value > 0 else ("shorter", "longer")
+        least, most = (self.low, self.high) if self.value > 0 else (0.0 - self.high, 0.0 - self.low)
+        said = f"{abs(self.value) * 100:.1f} % {than}"
+        if least < 0 <= most:
+            return f"{said} ({-least * 100:.1f} % {other} to {most * 100:.1f} % {than})"
+        return f"{said} ({least * 100:.1f} to {most * 100:.1f})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +143,7 @@ class TrialComparison:
 
         >>> paid = Interval(0.36, 0.29, 0.43)
         >>> print(TrialComparison("worse", Interval(-0.265, -0.3, -0.23), paid))
-        worse: tokens/s -26.5 % (-30.0 to -23.0), time per token 36.0 % longer (+29.0 to +43.0)
+        worse: tokens/s -26.5 % (-30.0 to -23.0), time per token 36.0 % longer (29.0 to 43.0)
         """
         wait = self.ms_per_token.of_time()
         return f"{self.verdict}: tokens/s {self.tokens_per_second}, time per token {wait}"

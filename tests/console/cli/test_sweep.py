@@ -158,7 +158,7 @@ def test_an_engine_without_speculation_is_a_line_of_the_curve() -> None:
 
 def test_what_soft_zero_costs_is_said_with_its_interval_and_who_was_told() -> None:
     text = "\n".join(hard_lines(beside(Gain(0.1, 0.08, 0.12), 0.1)))
-    assert "soft k=0 takes 10.0 % longer (+8.0 to +12.0) than no speculation" in text
+    assert "soft k=0 takes 10.0 % longer (8.0 to 12.0) than no speculation" in text
     assert "best k=3: +86.0 % (+80.0 to +92.0) over it" in text
     assert "baseline.soft_cost=0.1" in text
 

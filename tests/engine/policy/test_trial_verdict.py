@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from specdeck.engine.policy.parameters import TrialParameters
 from specdeck.engine.policy.step import Step
 from specdeck.engine.policy.trial_verdict import Trial, look_pairs, plan_pairs
+from specdeck.engine.protocol.tuning import Interval
 
 SHORT = TrialParameters(baseline_s=10.0, seconds=10.0)
 
@@ -123,7 +124,24 @@ def test_tokens_that_got_slower_take_longer_in_words_and_not_by_a_sign(engine: A
     assert trial.comparison.ms_per_token.value > 0
     text = str(trial.comparison)
     assert text.startswith("worse: tokens/s -")
-    assert " % longer (+" in text.partition("time per token ")[2]
+    wait = trial.comparison.ms_per_token
+    assert text.endswith(wait.of_time())
+    assert " % longer (" in wait.of_time()
+
+
+@pytest.mark.parametrize(
+    ("interval", "words"),
+    [
+        ((-0.27, -0.505, 0.077), "27.0 % shorter (7.7 % longer to 50.5 % shorter)"),
+        ((0.1, -0.05, 0.25), "10.0 % longer (5.0 % shorter to 25.0 % longer)"),
+        ((-0.1, -0.2, 0.0), "10.0 % shorter (0.0 to 20.0)"),
+        ((0.0, -0.1, 0.1), "0.0 % shorter (10.0 % longer to 10.0 % shorter)"),
+    ],
+)
+def test_the_interval_of_a_time_is_in_the_sense_of_its_word(
+    interval: tuple[float, float, float], words: str
+) -> None:
+    assert Interval(*interval).of_time() == words
 
 
 def test_the_interval_holds_the_true_gain(engine: Any) -> None:
