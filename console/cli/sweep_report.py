@@ -16,8 +16,9 @@ from specdeck.engine.operations.hard_sweep import (
     HardVisitDone,
     HardVisiting,
 )
+from specdeck.engine.policy.table import span
 from specdeck.engine.protocol.tuning import Interval
-from specdeck.engine.sweep.analysis import Optimum, SweepOutcome, schedule_line
+from specdeck.engine.sweep.analysis import Analysis, Optimum, SweepOutcome, schedule_line
 from specdeck.engine.sweep.hard import HardComparison
 from specdeck.engine.sweep.runner import SweepProgress, VisitDone, Visiting, WaitingForTraffic
 from specdeck.engine.text import format_duration
@@ -162,11 +163,21 @@ def verdict_lines(outcome: SweepOutcome) -> list[str]:
         visits = f"{len(outcome.visits)} of {outcome.plan.visits} visits are made"
         lines.append(f"stopped    {outcome.stopped}: {visits}")
     if outcome.schedule:
-        sizes = ", ".join(outcome.analysis.batch_sizes)
-        lines.append(f"schedule   {schedule_line(outcome.schedule)}")
-        measured = f"measured at {sizes} requests in a step"
-        lines.append(f"           {measured}; other sizes: the nearest of these")
+        lines += _schedule_lines(outcome.analysis, outcome.schedule)
     return [*lines, _engine_line(outcome)]
+
+
+def _schedule_lines(found: Analysis, schedule: list[list[int]]) -> list[str]:
+    chance = "" if found.finds_schedule else "not told apart: "
+    measured = f"measured at {', '.join(found.batch_sizes)} requests in a step"
+    lines = [
+        f"schedule   {chance}{schedule_line(schedule)}",
+        f"           {measured}; other sizes: the nearest of these",
+    ]
+    if found.untold:
+        sizes = ", ".join(span(number) for number in found.best if number in found.untold)
+        lines.append(f"           no k was told apart from another at {sizes}")
+    return lines
 
 
 def _best_lines(optimum: Optimum | None) -> list[str]:
@@ -177,6 +188,12 @@ def _best_lines(optimum: Optimum | None) -> list[str]:
         gains.append(f"{percent(optimum.over_target_only)} over target-only")
     if optimum.over_next and optimum.next_k not in (None, 0):
         gains.append(f"{percent(optimum.over_next)} over k={optimum.next_k}")
+    if not optimum.told_apart:
+        return [
+            f"best k     not known: no k was told apart from k={optimum.k}",
+            *([f"           k={optimum.k}: {', '.join(gains)}"] if gains else ()),
+            "           more --seconds may help",
+        ]
     lines = [f"best k     {optimum.k}" + (f": {', '.join(gains)}" if gains else "")]
     if optimum.tied:
         names = ", ".join(str(k) for k in optimum.tied)

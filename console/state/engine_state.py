@@ -140,6 +140,8 @@ class Track:
     """Why the last question for them had no answer."""
     sweep: SweepRun | None = None
     """This console's latest sweep of it."""
+    swept_by: str | None = None
+    """Who sweeps it from elsewhere, as an event has told; None once that is over."""
     load: str | None = None
     """The profile of the load that specdeck puts on it; None where it puts none, or nobody
     recorded it."""
@@ -297,12 +299,14 @@ def _control(track: Track, state: EngineState, t: float) -> Track:
         track = replace(track.add_event(t, said, "good", kind="control"), lost=None)
     old = track.known
     if old is None or old.instance != state.instance:
-        return replace(track, version=state.version, said=Said(t, state.policy_reason))
+        reason = Said(t, state.policy_reason)
+        return replace(track, version=state.version, said=reason, swept_by=None)
     if state.trial is not None or old.trial is not None:
         track = _mark_trial(track, old, state)
     elif not _is_swept(state) and not track.is_sweeping:
         track = _mark_turned(track, old, state)
     track = _alarm(_breaker(track, old, state, t), old, state, t)
+    track = _end_sweep(track, state, t)
     if track.version is None or state.version > track.version:
         track = _by_others(replace(track, version=state.version), old, state, t)
     return _reason(track, state, t)
@@ -382,15 +386,31 @@ def _is_swept(state: EngineState) -> bool:
     return change is not None and change.origin == "sweep"
 
 
+def _is_under_sweep(state: EngineState) -> bool:
+    """Whether a sweep has the engine, under a lease that it renews."""
+    return state.lease is not None and _is_swept(state)
+
+
+def _end_sweep(track: Track, state: EngineState, t: float) -> Track:
+    """Says that a sweep from elsewhere has given the engine back, or lost its lease of it."""
+    if track.swept_by is None or _is_under_sweep(state):
+        return track
+    said = f"{track.swept_by}'s sweep is over"
+    return replace(track, swept_by=None).add_event(t, said, "accent", kind="sweep")
+
+
 def _by_others(track: Track, old: EngineState, state: EngineState, t: float) -> Track:
     """Says who turned a knob that this console did not turn."""
     change = state.last_change
     if track.is_sweeping:
         return track
     if change is not None and _is_swept(state):
-        if _is_swept(old):
+        if _is_under_sweep(old) or (_is_swept(old) and not _is_under_sweep(state)):
             return track
-        return track.add_event(t, f"{change.who} sweeps k", "accent", kind="sweep")
+        began = _is_under_sweep(state)
+        track = replace(track, swept_by=change.who if began else None)
+        said = f"{change.who} {'sweeps' if began else 'swept'} k"
+        return track.add_event(t, said, "accent", kind="sweep")
     if change is None:
         return track
     knobs = format_changes(change.before, change.after, moved_only=True)

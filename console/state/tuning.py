@@ -37,7 +37,9 @@ def describe_optimum(analysis: Analysis) -> str:
     if best is None:
         return "no optimum: two rounds were not completed"
     text = f"best k {best.k}"
-    if best.tied:
+    if not best.told_apart:
+        text = f"no k told apart from {best.k}"
+    elif best.tied:
         text += f", tied with {', '.join(map(str, best.tied))}"
     if best.over_target_only is not None:
         text += f": {best.over_target_only} over target-only"
@@ -51,7 +53,9 @@ def describe_end(run: SweepRun) -> str:
     if run.stopped is not None or run.outcome is None:
         return f"{'no sweep' if run.refused else 'sweep stopped'}: {run.stopped}"
     text, schedule = f"sweep: {describe_optimum(run.outcome.analysis)}", run.outcome.schedule
-    return f"{text}; schedule {schedule_line(schedule)}" if schedule else text
+    if not schedule or not run.outcome.analysis.finds_schedule:
+        return text
+    return f"{text}; schedule {schedule_line(schedule)}"
 
 
 def describe_trial(trial: TrialTuning) -> tuple[str, Tone]:

@@ -177,6 +177,8 @@ class Optimum:
     """Its gain over k = 0; None when k = 0 is the optimum or was not visited."""
     tied: tuple[int, ...]
     """Other k's that cannot be told from it."""
+    told_apart: bool = True
+    """Whether any other k is worse beyond the noise."""
 
     @property
     def clear(self) -> bool:
@@ -206,6 +208,13 @@ class Analysis:
     """k by the bucket of batch sizes."""
     batch: float | None
     """Requests in a step, on average over all visits."""
+    untold: frozenset[int] = frozenset()
+    """Buckets of `best` at which no k was told apart from another: k there is chance."""
+
+    @property
+    def finds_schedule(self) -> bool:
+        """Whether k was told apart from another at any of the batch sizes."""
+        return not self.untold.issuperset(self.best)
 
     @property
     def batch_sizes(self) -> tuple[str, ...]:
@@ -293,7 +302,10 @@ def analyse(visits: Iterable[VisitSums], ks: Sequence[int]) -> Analysis:
     rates = [rates for visit in every if (rates := visit.visit()) is not None]
     seconds = sum(visit.work.seconds for visit in every)
     batch = sum(visit.work.waited for visit in every) / seconds if seconds else None
-    return Analysis(curve(rates), optimum(rates), best_by_batch(every, ks), batch)
+    sizes = optima_by_batch(every, ks)
+    best = {size: at.k for size, at in sizes.items()}
+    untold = frozenset(size for size, at in sizes.items() if not at.told_apart)
+    return Analysis(curve(rates), optimum(rates), best, batch, untold)
 
 
 def curve(visits: Iterable[Visit]) -> tuple[SweepPoint, ...]:
@@ -344,10 +356,11 @@ def optimum(visits: Iterable[Visit]) -> Optimum | None:
         following,
         against.get(0),
         tied,
+        told_apart=len(tied) < len(against) or not against,
     )
 
 
-def best_by_batch(visits: Iterable[VisitSums], ks: Sequence[int]) -> dict[int, int]:
+def optima_by_batch(visits: Iterable[VisitSums], ks: Sequence[int]) -> dict[int, Optimum]:
     """The k of most tokens per second for every bucket that each of `ks` visited twice."""
     found: dict[int, list[Visit]] = {}
     for sums in visits:
@@ -360,7 +373,7 @@ def best_by_batch(visits: Iterable[VisitSums], ks: Sequence[int]) -> dict[int, i
         rounds = {k: len({visit.round for visit in of_size if visit.k == k}) for k in ks}
         at = optimum(of_size) if min(rounds.values(), default=0) >= 2 else None
         if at is not None:
-            best[size] = at.k
+            best[size] = at
     return best
 
 

@@ -24,6 +24,7 @@ from specdeck.console.cli.sweep_report import (
     hard_lines,
     verdict_lines,
 )
+from specdeck.console.state.tuning import SweepRun, describe_end
 from specdeck.engine.operations.hard_sweep import HardOutcome
 from specdeck.engine.operations.sweep import SweepRequest
 from specdeck.engine.policy.intervals import Mean
@@ -130,6 +131,26 @@ def test_the_verdict_names_what_is_tied_and_how_the_engine_was_left() -> None:
     assert "k=4 cannot be told apart from it" in text
     assert '"num_speculative_tokens_per_batch_size": [[1, 32, 3]]' in text
     assert "as it was found: k=5 mode=speculate policy=fixed" in text
+
+
+def test_a_best_k_that_none_was_told_apart_from_is_no_advice() -> None:
+    tied = Optimum(3, Gain(0.01, -0.3, 0.4), 0, Gain(0.017, -0.466, 0.937), (0, 4), False)
+    analysis = replace(found().analysis, optimum=tied, untold=frozenset({3}))
+    outcome = replace(found(), analysis=analysis)
+    lines = verdict_lines(outcome)
+    assert lines[:2] == [
+        "best k     not known: no k was told apart from k=3",
+        "           k=3: +1.7 % (-46.6 to +93.7) over target-only",
+    ]
+    schedule = '"num_speculative_tokens_per_batch_size": [[1, 32, 3]]'
+    assert f"schedule   not told apart: {schedule}" in lines
+    assert f"           no k was told apart from another at {analysis.batch_sizes[0]}" in lines
+    run = SweepRun(outcome, None, ended=1.0)
+    assert describe_end(run) == (
+        "sweep: no k told apart from 3: +1.7 % (-46.6 to +93.7) over target-only"
+    )
+    told = replace(run, outcome=found())
+    assert describe_end(told).endswith(f"; schedule {schedule}")
 
 
 def test_an_engine_that_is_not_as_it_was_found_is_named() -> None:

@@ -107,6 +107,29 @@ def test_a_change_by_someone_else_is_told_with_name_and_reason(kit: type[Kit]) -
     assert [mark.label for mark in found.marks] == ["k3"]
 
 
+def test_a_sweep_from_elsewhere_is_told_once_and_so_is_its_end(kit: type[Kit]) -> None:
+    def swept(n: int, k: int, *, leased: bool) -> Reading:
+        change = LastChange(kit.start + n, "bob", "sweep", {"k": 5}, {"k": k}, "sweep")
+        lease = Lease(30.0, 5, "speculate") if leased else None
+        return kit.reading(n, replace(kit.state, k=k, version=n, lease=lease, last_change=change))
+
+    under_way = [*kit.run(3), swept(3, 0, leased=True), swept(4, 3, leased=True)]
+    assert words(track(under_way)) == ["bob sweeps k"]
+    over = [*under_way, swept(5, 5, leased=False), swept(6, 5, leased=False)]
+    assert words(track(over)) == ["bob sweeps k", "bob's sweep is over"]
+    again = [*over, swept(7, 0, leased=True)]
+    lost = replace(
+        kit.state, version=8, last_change=LastChange(kit.start, "specdeck", "the lease ran out",
+                                                     {"k": 0}, {"k": 5}, "lease"),
+    )  # fmt: skip
+    assert words(track([*under_way, kit.reading(8, lost)])) == [
+        "bob sweeps k", "bob's sweep is over", "specdeck changed k 0 → 5 (the lease ran out)"
+    ]  # fmt: skip
+    assert words(track(again))[-2:] == ["bob's sweep is over", "bob sweeps k"]
+    unseen = [*kit.run(3), swept(3, 5, leased=False)]
+    assert words(track(unseen)) == ["bob swept k"]
+
+
 def test_an_answer_that_a_newer_reading_has_overtaken_does_not_bring_its_k_back(
     kit: type[Kit],
 ) -> None:

@@ -13,7 +13,7 @@ from specdeck.engine.policy.table import bucket
 from specdeck.engine.sweep.analysis import (
     Visit,
     VisitSums,
-    best_by_batch,
+    analyse,
     curve,
     optimum,
     tiers,
@@ -125,13 +125,44 @@ def summed(k: int, number: int, rates: dict[int, float], steps: int = 3) -> Visi
     return found
 
 
+def best(sums: list[VisitSums], ks: tuple[int, ...]) -> dict[int, int]:
+    return analyse(sums, ks).best
+
+
+def test_a_schedule_of_ks_that_are_all_tied_is_no_finding() -> None:
+    noise = (30.0, -40.0, 35.0, -20.0)
+    sums = [
+        summed(k, number, {4: 400.0 + k + (noise[number] if k else 0.0)})
+        for number in range(4)
+        for k in (0, 2)
+    ]
+    found = analyse(sums, (0, 2))
+    assert found.optimum is not None
+    assert not found.optimum.told_apart
+    assert found.untold == {bucket(4)}
+    assert not found.finds_schedule
+    assert found.schedule(32) == [[1, 32, found.best[bucket(4)]]]
+
+
+def test_a_schedule_is_a_finding_where_one_of_its_sizes_tells_ks_apart() -> None:
+    noise = (30.0, -40.0, 35.0, -20.0)
+    sums = [
+        summed(k, n, {4: 400.0 + k + (noise[n] if k else 0.0), 16: 1000.0 - 60 * k})
+        for n in range(4)
+        for k in (0, 2)
+    ]
+    found = analyse(sums, (0, 2))
+    assert found.untold == {bucket(4)}
+    assert found.finds_schedule
+
+
 def test_each_batch_size_has_its_own_best() -> None:
     sums = [
         summed(k, number, {1: 100.0 + 40 * k, 16: 1000.0 - 60 * k})
         for number in range(3)
         for k in (0, 2, 4)
     ]
-    assert best_by_batch(sums, (0, 2, 4)) == {bucket(1): 4, bucket(16): 0}
+    assert best(sums, (0, 2, 4)) == {bucket(1): 4, bucket(16): 0}
 
 
 def test_a_batch_size_that_one_k_never_saw_is_left_out() -> None:
@@ -140,12 +171,12 @@ def test_a_batch_size_that_one_k_never_saw_is_left_out() -> None:
         for number in range(3)
         for k in (0, 2)
     ]
-    assert best_by_batch(sums, (0, 2)) == {bucket(4): 2}
+    assert best(sums, (0, 2)) == {bucket(4): 2}
 
 
 def test_a_batch_size_seen_for_a_moment_is_left_out() -> None:
     sums = [summed(k, number, {4: 400.0}, steps=1) for number in range(3) for k in (0, 2)]
-    assert best_by_batch(sums, (0, 2)) == {}
+    assert best(sums, (0, 2)) == {}
 
 
 def test_a_step_after_an_idle_engine_is_not_counted() -> None:
