@@ -33,11 +33,14 @@ _LIGHT: dict[bool | None, Cell] = {
 
 def title(track: Track, *, armed: bool) -> Row:
     """Engine, model and method; up or down; armed or read-only, of an engine as it is now."""
-    badges = (*_wait(track), *_badge(track.names))
-    right = (*badges, _light(track), Cell("  "), _control_light(armed), Cell(" "))
+    left = (Cell(" specdeck  ", "accent"), *_identity(track))
+    light, drift = _light(track), _badge(track.names)
     if track.past:
-        right = (_light(track), Cell(" "))
-    return Row((Cell(" specdeck  ", "accent"), *_identity(track)), right)
+        return Row(left, (light, Cell(" ")))
+    right = (*drift, light, Cell("  "), _control_light(armed), Cell(" "))
+    # The wait for CPUs goes first, and the engine's name and its light stay.
+    shorter = (right, (*drift, light, Cell(" ")), (light, Cell(" ")), (light,))
+    return Row(left, (*_wait(track), *right), shorter=shorter, kept=2)
 
 
 def _light(track: Track) -> Cell:

@@ -37,6 +37,8 @@ class Row:
     """What stands between the two, in the muted tone."""
     shorter: tuple[Cells, ...] = ()
     """What the right part may be instead where it would cut the left one, the longest first."""
+    kept: int | None = None
+    """Cells of the left part that a right part has to leave whole; None for all of them."""
 
 
 NOTHING = Row()

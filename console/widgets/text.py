@@ -48,7 +48,8 @@ def _dot(text: str) -> str:
 def row_strip(value: Row, width: int, style_of: StyleOf) -> Strip:
     """The row in `width` cells; the left part is cut short before the right part is.
 
-    Where the row has shorter right parts, the first that leaves the left one whole is taken.
+    Where the row has shorter right parts, the first that leaves the left one whole is taken, or
+    what the row keeps of it.
     """
     right, used = _segments(_right(value, width), width, style_of)
     left, room = _segments(value.left, max(0, width - used - bool(used)), style_of)
@@ -58,7 +59,7 @@ def row_strip(value: Row, width: int, style_of: StyleOf) -> Strip:
 
 
 def _right(value: Row, width: int) -> Cells:
-    room = width - _length(value.left) - 1
+    room = width - _length(value.left[: value.kept]) - 1
     choices = (value.right, *value.shorter)
     return next((line for line in choices if _length(line) <= room), choices[-1])
 

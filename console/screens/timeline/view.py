@@ -71,7 +71,7 @@ def mark_title(row: Row, when: When, local: LocalTime) -> Row:
     said = badge(when, local)
     if not said:
         return row
-    return replace(row, right=(*said, Cell(" "), *row.right), shorter=(said,))
+    return replace(row, right=(*said, Cell(" "), *row.right), shorter=(said,), kept=None)
 
 
 def explain_check(key_label: KeyLabel) -> Row:
