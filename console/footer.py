@@ -15,8 +15,8 @@ _K: Final = "k"
 
 _LEFT: Final[Mapping[Place, tuple[str, ...]]] = {
     "live": (
-        _K, "mode.toggle", "policy.auto", "change.undo", "control.arm", "load.next",
-        "screen.divergence", "screen.fingerprint", "screen.tuning", "engine.next", "screen.why",
+        _K, "mode.toggle", "change.undo", "control.arm", "load.next", "screen.divergence",
+        "screen.why", "screen.tuning", "screen.fingerprint", "policy.auto", "engine.next",
         "view.freeze", "events.open",
     ),
     "tuning": (

@@ -95,6 +95,10 @@ class Dialog(Modal[str]):
                 self.dismiss(choice.value)
 
 
+_LABEL = 12
+"""Columns of the keys in help."""
+
+
 class HelpScreen(Modal[None]):
     """The keys that mean something in this session, by group."""
 
@@ -121,6 +125,9 @@ class HelpScreen(Modal[None]):
                 rows += [Row(), heading(key.group)] if rows else [heading(key.group)]
                 group = key.group
             label = keys.format_keys(key, self.keymap)
-            rows.append(Row((Cell(f"{label:<12} ", "key"), Cell(key.tooltip))))
+            if len(label) > _LABEL:  # keys of many names stand above what they do
+                rows.append(Row((Cell(label, "key"),)))
+                label = ""
+            rows.append(Row((Cell(f"{label:<{_LABEL}} ", "key"), Cell(key.tooltip))))
         self.query_one("#keys", Flow).rows = tuple(rows)
         self.query_one("#close", Line).row = Row((), (Cell("esc closes", "muted"),))

@@ -24,7 +24,7 @@ from specdeck.console.screens.live.screen import LiveScreen
 from specdeck.console.settings import Settings
 from specdeck.console.state.incident_files import IncidentFile, TimeSpan
 from specdeck.console.widgets.charts import Chart, CurveBars
-from specdeck.console.widgets.text import Line, Notice, Rows
+from specdeck.console.widgets.text import Flow, Line, Notice, Rows
 from specdeck.engine.errors import Conflict, EngineError, Unauthorized, UsageError
 from specdeck.engine.launch.progress import StartProgress
 from specdeck.engine.protocol.messages import AppliedChange, Capability, Change, LastChange
@@ -530,6 +530,22 @@ async def test_a_keymap_moves_a_key_and_help_and_footer_show_it(
         assert any("f2" in cell.text for cell in app.context.footer("live", 80, armed=True).left)
         await press(pilot, "question_mark")
         assert isinstance(app.screen, HelpScreen)
+
+
+async def test_help_has_keys_of_many_names_above_what_they_do(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    app = console(kit.engine(kit.run(3)))
+    async with run(app) as pilot:
+        await app.push_screen(HelpScreen(keys.of("why"), {}))
+        await settle(pilot)
+        rows = app.screen.query_one("#keys", Flow).rows
+    lines = ["".join(cell.text for cell in row.left) for row in rows]
+    scroll = lines.index("up down pageup pagedown home ctrl+end")
+    assert lines[scroll + 1] == f"{'':13}Scroll through the causes."
+    beside = [row.left for row in rows if len(row.left) == 2 and row.left[0].tone == "key"]
+    assert len(beside) > 10
+    assert {len(label.text) for label, _ in beside} == {13}
 
 
 async def test_a_hint_names_the_key_that_was_moved(kit: type[Kit], console: MakeConsole) -> None:
