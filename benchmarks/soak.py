@@ -211,9 +211,10 @@ class Soak:
     async def kill_engines(self, every_s: float) -> None:
         """Kills the engine's first process now and then, and starts another one."""
         while True:
-            await asyncio.sleep(self.rng.uniform(0.6, 1.4) * every_s)
-            if time.monotonic() + 120 > self.until:
+            after = time.monotonic() + self.rng.uniform(0.6, 1.4) * every_s
+            if after + 120 > self.until:
                 return
+            await asyncio.sleep(after - time.monotonic())
             self.is_up = False
             self.kills.append(time.time())
             os.kill(self.engine.pid, signal.SIGKILL)

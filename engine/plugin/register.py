@@ -45,8 +45,17 @@ def register() -> None:
 
         EngineCore.specdeck = answer_call
         WorkerBase.specdeck_worker = _on_worker
+        _permit_tiles()
     except Exception:
         logger.exception("specdeck could not start; the engine runs without it")
+
+
+def _permit_tiles() -> None:
+    import torch
+
+    from specdeck.engine.plugin.cpu_tiles import permit_tiles
+
+    permit_tiles(torch)
 
 
 def withdraw_placeholder_tiers(

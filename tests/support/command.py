@@ -15,6 +15,10 @@ from typing import Any
 
 PATIENCE_S = 300.0
 """For a command beside a loaded engine: only one that hangs takes so long."""
+ONE_ROUNDING = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}
+"""Where a CPU has AMX, oneDNN takes other kernels for small batches than for large ones, and they
+round differently: target-only then answers otherwise among other requests than alone. Without it
+outputs can be held against each other token by token."""
 INTERRUPTED_S = 60.0
 """For an interrupted one to end the engine that it was starting."""
 
@@ -29,7 +33,7 @@ class Command:
 
     @property
     def environment(self) -> dict[str, str]:
-        return {**os.environ, "SPECDECK_HOME": str(self.home), **self.extra}
+        return {**os.environ, **ONE_ROUNDING, "SPECDECK_HOME": str(self.home), **self.extra}
 
     @staticmethod
     def line(*arguments: str) -> list[str]:
