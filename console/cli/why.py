@@ -130,8 +130,8 @@ def recorded_name(engine: str) -> str:
 async def recall_past(evidence: Evidence, url: str) -> Evidence:
     """The same against what was recorded of the time before; unchanged where nobody recorded it.
 
-    Reads in a thread, for as long as a large record takes. Cancelled, it closes the record: the
-    process waits for the thread, which ends with that.
+    Reads in a thread, for as long as a large record takes. Cancelled, it closes the record, and
+    the thread ends with that.
     """
     with suppress(SpecdeckError):
         history = await asyncio.to_thread(open_history, black_box_folder(), url)

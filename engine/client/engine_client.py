@@ -163,18 +163,14 @@ class EngineClient:
 
         Raises Unauthorized without asking when there is no token.
         """
-        self.guard()
-        token = self.token()
-        if token is None:
-            raise Unauthorized("a change requires the engine's admin token", remedy=TOKEN_REMEDY)
-        with self._tell_refusal():
+        with self._authorize("a change") as headers:
             try:
-                return await self._put(change, token)
+                return await self._put(change, headers)
             except UsageError:
                 if change.origin == "operator":
                     raise
                 # A plugin older than origins refuses the key, and has changed nothing.
-                return await self._put(replace(change, origin="operator"), token)
+                return await self._put(replace(change, origin="operator"), headers)
 
     async def calibrate(self, shape: StepShape) -> DummySteps:
         """Has an idle engine make dummy steps, unless `guard` keeps it back.
@@ -184,16 +180,10 @@ class EngineClient:
         """
         from specdeck.engine.protocol.calibration import DummySteps
 
-        self.guard()
-        token = self.token()
-        if token is None:
-            raise Unauthorized(
-                "a calibration requires the engine's admin token", remedy=TOKEN_REMEDY
-            )
-        with self._tell_refusal():
+        with self._authorize("a calibration") as headers:
             response = await self._send(
                 "POST", f"{PREFIX}/calibrate", bound=CHANGE, patience_s=CALIBRATION_S,
-                json=shape.as_json(), headers={TOKEN_HEADER: token.reveal()}, timeout=CALIBRATION_S,
+                json=shape.as_json(), headers=headers, timeout=CALIBRATION_S,
             )  # fmt: skip
         return self._parse("calibrate", DummySteps.from_json, parse_object(self.url, response))
 
@@ -204,26 +194,26 @@ class EngineClient:
         Unauthorized when it does not accept the token, or there is none; what else keeps a change
         from being made, as `put` does.
         """
+        with self._authorize("control") as headers, suppress(UsageError):
+            await self._send("PUT", f"{PREFIX}/control", bound=CHANGE, json={}, headers=headers)
+
+    @contextmanager
+    def _authorize(self, what: str) -> Iterator[dict[str, str]]:
+        """The headers with which the engine does `what`; tells `on_refused` where it does not.
+
+        Raises what `guard` does, and Unauthorized when there is no token.
+        """
         self.guard()
         token = self.token()
         if token is None:
-            raise Unauthorized("control requires the engine's admin token", remedy=TOKEN_REMEDY)
-        with self._tell_refusal(), suppress(UsageError):
-            await self._send(
-                "PUT", f"{PREFIX}/control", bound=CHANGE,
-                json={}, headers={TOKEN_HEADER: token.reveal()},
-            )  # fmt: skip
-
-    @contextmanager
-    def _tell_refusal(self) -> Iterator[None]:
+            raise Unauthorized(f"{what} requires the engine's admin token", remedy=TOKEN_REMEDY)
         try:
-            yield
+            yield {TOKEN_HEADER: token.reveal()}
         except Unauthorized:
             self.on_refused()
             raise
 
-    async def _put(self, change: Change, token: Secret) -> AppliedChange:
-        headers = {TOKEN_HEADER: token.reveal()}
+    async def _put(self, change: Change, headers: dict[str, str]) -> AppliedChange:
         response = await self._send(
             "PUT", f"{PREFIX}/control", bound=CHANGE, json=change.as_json(), headers=headers
         )

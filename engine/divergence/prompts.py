@@ -10,13 +10,15 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import files
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from specdeck.engine.errors import ConfigError, UsageError
 from specdeck.engine.files import open_file
 from specdeck.engine.fingerprint.digest import canonical
+
+_T = TypeVar("_T")
 
 BUNDLED = ("code", "chat", "tools")
 _COMPLETION = frozenset({"id", "prompt", "max_tokens", "response_format", "structured_outputs"})
@@ -113,18 +115,36 @@ async def load_prompts_aside(
 
     A million prompts take some ten seconds, in which the event loop hears signals and keys.
     """
-    is_left = threading.Event()
 
-    def go_on() -> None:
-        if is_left.is_set():
-            raise asyncio.CancelledError  # nobody waits for it any more
-        if proceed is not None:
-            proceed()
+    def load(is_left: Callable[[], bool]) -> PromptSet:
+        def go_on() -> None:
+            if is_left():
+                raise asyncio.CancelledError  # nobody waits for it any more
+            if proceed is not None:
+                proceed()
 
+        return load_prompts(source, limit, proceed=go_on)
+
+    return await _run_aside(load)
+
+
+async def find_prompt_aside(prompts: PromptSet, number: int) -> Prompt | None:
+    """As `PromptSet.find`, in a thread that a cancellation ends at its next prompt."""
+
+    def look(is_left: Callable[[], bool]) -> Prompt | None:
+        looked_at = takewhile(lambda _: not is_left(), prompts)
+        return next((prompt for prompt in looked_at if prompt.number == number), None)
+
+    return await _run_aside(look)
+
+
+async def _run_aside(work: Callable[[Callable[[], bool]], _T]) -> _T:
+    """What `work` gives, in a thread; it is told whether nobody waits for it any more."""
+    left = threading.Event()
     try:
-        return await asyncio.to_thread(load_prompts, source, limit, proceed=go_on)
+        return await asyncio.to_thread(work, left.is_set)
     finally:
-        is_left.set()
+        left.set()
 
 
 @dataclass(frozen=True, slots=True)

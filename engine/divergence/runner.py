@@ -32,6 +32,7 @@ from specdeck.engine.divergence.structured import judge_validity
 from specdeck.engine.errors import EngineError, Unsupported
 from specdeck.engine.protocol.codec import WrongType
 from specdeck.engine.store.checks import Checks, Compared, Run, unreadable
+from specdeck.engine.text import format_count
 
 RECHECKS = 1000
 """Differences that are looked at in one run, at most."""
@@ -336,7 +337,7 @@ class CheckRunner:
             await self._take_turns(asked, self._look_more)
         for more in range(1, 1 + max((one.more for one in asked), default=0)):
             again = [one for one in asked if one.more >= more]
-            self._begin_step(f"asking {_prompts(len(again))} again")
+            self._begin_step(f"asking {format_count(len(again), 'prompt')} again")
             if self._same_engine:
                 await self._take_turns(again, self._ask_reference_more, self._ask_serving_more)
             else:
@@ -349,7 +350,7 @@ class CheckRunner:
                     answer = await self._one(self.reference, one.prompt, stream=False)
                     one.alone = answer if isinstance(answer, Answer) else None
         found: list[_Result] = []
-        self._begin_step(f"comparing {_prompts(len(asked))}")
+        self._begin_step(f"comparing {format_count(len(asked), 'prompt')}")
         for result in await _all([self._judge(one) for one in asked]):
             await asyncio.sleep(0)  # between prompts a signal or a key is heard
             found.append(name_violation(result) if isinstance(result, PromptAnswers) else result)
@@ -395,7 +396,7 @@ class CheckRunner:
             one.more = more_asks(self._more, self._asked)
             self._more += 2 * one.more
         self._looked_again += 1
-        self._begin_step(f"looking again at {_prompts(self._looked_again)}")
+        self._begin_step(f"looking again at {format_count(self._looked_again, 'prompt')}")
         for _ in range(LOOKS - 1):
             await self._look(one)
 
@@ -435,7 +436,7 @@ class CheckRunner:
             return found
         self._rechecks += 1
         self._rechecked += 1
-        self._begin_step(f"rechecking {_answers(self._rechecked)}")
+        self._begin_step(f"rechecking {format_count(self._rechecked, 'answer')}")
         near_tie = least_near_tie(self.totals.calibration)
         async with self._turn(self.reference):
             seen = await recheck_divergence(
@@ -499,14 +500,6 @@ class CheckRunner:
             done, self.prompts.count, self.totals.mismatches, self.totals.refused, rate, left,
             figures, self._answers, of, self._step,
         )  # fmt: skip
-
-
-def _prompts(count: int) -> str:
-    return "1 prompt" if count == 1 else f"{count} prompts"
-
-
-def _answers(count: int) -> str:
-    return "1 answer" if count == 1 else f"{count} answers"
 
 
 def _read_totals(run: Run) -> Totals:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 import time
 from collections.abc import Callable
-from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +11,7 @@ from specdeck.engine.divergence.prompts import (
     BUNDLED,
     Prompt,
     PromptSet,
+    find_prompt_aside,
     load_prompts,
     load_prompts_aside,
 )
@@ -36,8 +34,7 @@ async def load_aside(
 ) -> PromptSet:
     """As `load_prompts`, in a thread where the file is large; for `most_s` seconds at most.
 
-    Raises ConfigError also for
-    a file that takes longer.
+    Raises ConfigError also for a file that takes longer.
     """
     if source in BUNDLED or _size(source) <= _AT_ONCE:
         return load_prompts(source, limit)
@@ -60,16 +57,7 @@ async def find_aside(prompts: PromptSet, number: int) -> Prompt | None:
     """
     if _size(prompts.path) <= _AT_ONCE:
         return prompts.find(number)
-    is_left = threading.Event()
-
-    def look() -> Prompt | None:
-        looked_at = takewhile(lambda _: not is_left.is_set(), prompts)
-        return next((prompt for prompt in looked_at if prompt.number == number), None)
-
-    try:
-        return await asyncio.to_thread(look)
-    finally:
-        is_left.set()
+    return await find_prompt_aside(prompts, number)
 
 
 def _size(source: str | Path) -> int:
