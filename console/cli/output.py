@@ -31,6 +31,9 @@ _LONGEST = 4_000
 """Characters of a line; JSON has all of it."""
 _PATIENCE_MS = 500
 """For whoever reads what a command says, until the next look whether it is to end."""
+_TERMINAL_PIECE = 64
+"""Bytes that a terminal takes at once where it is ready for any: in a write that has it wait, a
+signal may go unheard that came as the write began."""
 _OVER = "\r\x1b[K"
 """Back to the beginning of the line, which is then empty."""
 
@@ -118,6 +121,7 @@ def _write(stream: TextIO, text: str) -> None:
     # A pipe that is ready takes a piece; a terminal may still have it wait, and no line of a
     # pipe's may be cut short, which programs read.
     waits = os.isatty(file)
+    piece = _TERMINAL_PIECE if waits else select.PIPE_BUF
     with suppress(Interruption):  # also of one that comes when all is written
         try:
             while data:
@@ -130,7 +134,7 @@ def _write(stream: TextIO, text: str) -> None:
                     continue
                 if is_main:
                     ARRIVAL.is_awaited = waits
-                data = data[os.write(file, data[: select.PIPE_BUF]) :]
+                data = data[os.write(file, data[:piece]) :]
         finally:
             if is_main:
                 ARRIVAL.is_awaited = False

@@ -632,17 +632,20 @@ async def test_a_check_that_is_stopped_reads_no_further(tmp_path: Path) -> None:
     path = tmp_path / "mine.txt"
     path.write_text("".join(f"prompt {n}\n" for n in range(100_000)))
     lines, begun, loop = 0, asyncio.Event(), asyncio.get_running_loop()
+    is_stopped = threading.Event()
 
     def count() -> None:
         nonlocal lines
         lines += 1
         if lines == 1:
             loop.call_soon_threadsafe(begun.set)
+            is_stopped.wait(60)
 
     reading = asyncio.create_task(load_prompts_aside(path, proceed=count))
     await begun.wait()
     reading.cancel()
     with pytest.raises(asyncio.CancelledError):
         await reading
+    is_stopped.set()
     await loop.shutdown_default_executor()
     assert lines < 100_000
