@@ -7,7 +7,7 @@ from dataclasses import astuple, dataclass
 from typing import Any, Final
 
 from specdeck.engine.blackbox.row import Damaged
-from specdeck.engine.protocol.codec import WrongType, read_value
+from specdeck.engine.protocol.codec import Count, WrongType, read_value
 from specdeck.engine.protocol.cohorts import (
     Cohort,
     CohortCell,
@@ -130,7 +130,7 @@ def _write_counts(counts: CohortCounts) -> list[Any]:
 
 def _read_counts(value: Any) -> CohortCounts:
     """The counts in a list of one."""
-    hint = tuple[int, int, int, int, int, tuple[int, ...], tuple[int, ...]]
+    hint = tuple[Count, Count, Count, Count, Count, tuple[Count, ...], tuple[Count, ...]]
     if len(value) != 1:
         raise Damaged("a cohort without counts")
     return CohortCounts(*read_value(hint, value[0], "counts"))

@@ -16,10 +16,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from specdeck.engine.divergence.answers import Answer
-from specdeck.engine.protocol.codec import Within, WrongType, read_record
+from specdeck.engine.protocol.codec import Count, WrongType, read_record
 
 STEPS = tuple(2.0**-n for n in range(1, 12))
 """Resolutions that a run is tested for, the coarsest first."""
@@ -53,14 +53,11 @@ _BINS = {str(number): number for number in range(_NONE, -_NONE)}
 """By its spelling; a margin has 8 at most, so that its bin is far below the last of these."""
 
 
-_Count = Annotated[int, Within(0, 2**53)]
-
-
 class _Stored(NamedTuple):
     """What `as_json` gives."""
 
-    margins: Mapping[str, tuple[_Count, ...]] = {}
-    noise: Mapping[str, _Count] = {}
+    margins: Mapping[str, tuple[Count, ...]] = {}
+    noise: Mapping[str, Count] = {}
     body: float | None = None
     mixed: bool = False
 

@@ -13,7 +13,7 @@ from specdeck.engine.divergence.arms import changed_facts
 from specdeck.engine.divergence.statistics import Rate, above
 from specdeck.engine.errors import UsageError
 from specdeck.engine.fingerprint.digest import canonical
-from specdeck.engine.protocol.codec import DraftLength, Within, WrongType, read_record
+from specdeck.engine.protocol.codec import Count, DraftLength, Within, WrongType, read_record
 from specdeck.engine.store.checks import GREEDY, SAMPLED, Checks, Run, unreadable
 from specdeck.engine.text import UNKNOWN, format_count, format_percent, format_value
 
@@ -58,15 +58,14 @@ class PastCheck:
     fingerprint: str | None
 
 
-_Count = Annotated[int, Within(0, 2**53)]
 _Share = Annotated[float, Within(0.0, 1.0)]
 
 
 class Counts(NamedTuple):
     """Of a finished run: the prompts that both arms answered, and those that differ."""
 
-    mismatches: _Count
-    prompts: _Count
+    mismatches: Count
+    prompts: Count
 
 
 class _Facts(NamedTuple):
@@ -112,16 +111,16 @@ class _Floor(NamedTuple):
 
 
 class _Classes(NamedTuple):
-    near_tie: _Count
-    material: _Count
-    structural: _Count
+    near_tie: Count
+    material: Count
+    structural: Count
 
 
 class _Summary(NamedTuple):
     """What came of a run."""
 
-    prompts: _Count
-    mismatches: _Count
+    prompts: Count
+    mismatches: Count
     mismatch_rate: _Share | None
     ci95: tuple[_Share, _Share] | None
     noise_floor: _Floor

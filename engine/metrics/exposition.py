@@ -37,10 +37,10 @@ class Exposition:
 
         Raises UsageError for a port that cannot be bound.
         """
-        from prometheus_client import start_http_server
+        from specdeck.engine.metrics.scrape_server import serve_metrics
 
         try:
-            start_http_server(port, addr=address, registry=self.registry)
+            serve_metrics(self.registry, port, address)
         except OSError as error:
             raise UsageError(
                 f"cannot bind port {port} of {address}: {error.strerror}",

@@ -183,7 +183,10 @@ def _blame_clock(rank: int, seconds: float) -> Answer:
     """The refusal of a rank whose host is ahead: its clock had passed the end of the change
     `seconds` before this host's did."""
     words = f"the clock of rank {rank}'s host is at least {seconds:.1f} s ahead of the API server's"
-    remedy = "set the clocks of all hosts of the engine by one time service"
+    remedy = (
+        f"set the clocks of all hosts of the engine by one time service, less than {_BEGIN_S:.0f} s"
+        " apart: `timedatectl` on a host shows whether it follows one"
+    )
     refusal = Refusal(503, "clocks", words, remedy)
     return {**refusal.as_json(), "status": refusal.status}
 

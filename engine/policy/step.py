@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import inf
-from typing import Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 
-from specdeck.engine.protocol.codec import DraftLength, read_record
+from specdeck.engine.protocol.codec import Count, DraftLength, Within, read_record
 
 
 class Step(NamedTuple):
@@ -17,31 +17,31 @@ class Step(NamedTuple):
     one is made at every step of the engine.
     """
 
-    step: int
+    step: Count
     """Its number, counted from when the plugin took hold."""
-    t: float
+    t: Annotated[float, Within(0.0, 1e11)]
     """Monotonic seconds at the end of the step, in the engine's process."""
-    requests: int
+    requests: Annotated[int, Within(1, 2**53)]
     """Requests in the step: the batch size that vLLM looks k up by."""
-    tokens: int
+    tokens: Count
     """Tokens scheduled."""
     k: DraftLength
     """Tokens that each draft made in this step was to have."""
-    drafts: int
+    drafts: Count
     """Drafts verified."""
-    drafted: int
+    drafted: Count
     """Tokens verified."""
-    accepted: int
+    accepted: Count
     """Tokens accepted, of those."""
-    seconds: float | None
+    seconds: Annotated[float, Within(0.0, 1e6)] | None
     """What the step took, wall time, between two steps of a busy engine; None when unknown."""
-    committed: int
+    committed: Count
     """Tokens handed to the requests."""
-    accepted_per_position: tuple[int, ...] = ()
+    accepted_per_position: tuple[Count, ...] = ()
     """Drafts whose token at each position was accepted."""
-    prefill: int = 0
+    prefill: Count = 0
     """Prompt tokens computed in the step; 0 in a step that only decodes."""
-    verified: int = 0
+    verified: DraftLength = 0
     """Tokens that each draft verified in this step was to have: the k of the step before."""
     settled: bool = False
     """Whether k has been the same for so long that `seconds` is what this k costs."""

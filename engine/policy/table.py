@@ -23,10 +23,10 @@ BY_SIZE = tuple(min(bisect_left(BOUNDS, max(size, 1)), BUCKETS - 1) for size in 
 def bucket(size: int) -> int:
     """The bucket of a batch size.
 
-    >>> [bucket(size) for size in (0, 1, 2, 3, 4, 5, 6, 7, 9_999)]
-    [0, 0, 1, 2, 3, 4, 4, 5, 21]
+    >>> [bucket(size) for size in (-5_000, 0, 1, 2, 3, 4, 5, 6, 7, 9_999)]
+    [0, 0, 0, 1, 2, 3, 4, 4, 5, 21]
     """
-    return BY_SIZE[size] if size < 2049 else BUCKETS - 1
+    return BY_SIZE[max(size, 0)] if size < 2049 else BUCKETS - 1
 
 
 def first(number: int) -> int:

@@ -6,12 +6,13 @@ The standard library only.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from specdeck.engine.protocol.codec import DraftLength, WrongType, read_record
+from specdeck.engine.protocol.codec import Count, DraftLength, Within, WrongType, read_record
 
 MOST_BATCH = 4096
 MOST_STEPS = 16
+_Seconds = Annotated[float, Within(1e-7, 1e6)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +58,13 @@ class DummySteps:
 
     instance: str
     """Which start of the engine made them."""
-    batch: int
+    batch: Count
     k: DraftLength
-    seconds: tuple[float, ...]
+    seconds: tuple[_Seconds, ...]
     """Of each; empty where they were interrupted before the first."""
     interrupted: bool
     """Whether they ended early, since somebody asked the engine for something."""
-    real_s: float | None = None
+    real_s: _Seconds | None = None
     """What a real step of this shape takes, where the engine has measured some; seconds."""
 
     @classmethod

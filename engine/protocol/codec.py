@@ -182,6 +182,8 @@ UnixTime = Annotated[float, Within(0.0, 1e11)]
 """Seconds; a calendar knows every one of them."""
 DraftLength = Annotated[int, Within(0, K_MOST)]
 """A k."""
+Count = Annotated[int, Within(0, _LARGEST_WHOLE)]
+"""Of requests, steps or tokens."""
 
 _Read = Callable[[Any, str], Any]
 """A value and its place, to the value as its type; raises WrongType."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from operator import add
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
-from specdeck.engine.protocol.codec import K_MOST, UnixTime, Within, WrongType, read_record
+from specdeck.engine.protocol.codec import K_MOST, Count, UnixTime, WrongType, read_record
 
 OTHER = "other"
 """The word for whatever has none of its own: more adapters than are told apart, for one."""
@@ -27,8 +27,6 @@ _MOST_RANKS = 16
 _MOST_WORDS = 32
 """Of a dimension; of adapters each rank has its own. A reader compares each with each."""
 _LONGEST_WORD = 80
-
-Count = Annotated[int, Within(0, 2**53)]
 
 
 @dataclass(frozen=True, slots=True)

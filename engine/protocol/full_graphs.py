@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from specdeck.engine.protocol.codec import Count
+
 
 @dataclass(frozen=True, slots=True)
 class Reach:
     """The steps that run from full graphs at one k."""
 
-    requests: int
+    requests: Count
     """The most requests of such a step; 0 where there is none."""
-    sizes: int
+    sizes: Count
     """How many of the numbers of requests from 1 to that have one."""
 
 

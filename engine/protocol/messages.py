@@ -25,7 +25,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal, Self, get_args
 
-from specdeck.engine.protocol.codec import DraftLength, OneOf, UnixTime, read_record, read_value
+from specdeck.engine.protocol.codec import (
+    Count,
+    DraftLength,
+    OneOf,
+    UnixTime,
+    read_record,
+    read_value,
+)
 from specdeck.engine.protocol.full_graphs import Reach
 
 PROTOCOL = 1
@@ -165,19 +172,19 @@ class LastChange:
 class RankState:
     """One of several data-parallel ranks: each has a scheduler, requests and counts of its own."""
 
-    rank: int
-    version: int
+    rank: Count
+    version: Count
     k: DraftLength
     mode: Mode
     fallback: Fallback
     policy: Policy
     breaker: KnownBreaker
-    step: int
-    drafts: int
-    drafted_per_position: tuple[int, ...]
-    accepted_per_position: tuple[int, ...]
-    running: int
-    waiting: int
+    step: Count
+    drafts: Count
+    drafted_per_position: tuple[Count, ...]
+    accepted_per_position: tuple[Count, ...]
+    running: Count
+    waiting: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,12 +195,12 @@ class EngineState:
     first one's, which a change reaches first.
     """
 
-    protocol: int
+    protocol: Count
     plugin: str
     """The plugin's own version."""
     instance: str
     """Random, new with every start of the engine: a change of it is a restart."""
-    version: int
+    version: Count
     """Counts changes of the control state; a change may name the one it expects."""
     started: UnixTime
     """Unix time at which the plugin took hold, seconds."""
@@ -216,16 +223,16 @@ class EngineState:
     policy: Policy
     breaker: KnownBreaker
 
-    step: int
+    step: Count
     """Scheduler steps since the plugin took hold."""
-    drafts: int
+    drafts: Count
     """Drafts verified since the plugin took hold."""
-    drafted_per_position: tuple[int, ...]
+    drafted_per_position: tuple[Count, ...]
     """Drafts that had a token at each position; length k_max."""
-    accepted_per_position: tuple[int, ...]
+    accepted_per_position: tuple[Count, ...]
     """Drafts whose token at each position was accepted; length k_max."""
-    running: int
-    waiting: int
+    running: Count
+    waiting: Count
 
     fingerprint: str | None
     """specdeck's own name of the serving path at this moment, `sd1:p…`; with a tilde where
@@ -238,13 +245,13 @@ class EngineState:
     """Why the policy or the breaker has k where it is, in words."""
     alarm: str | None = None
     """Acceptance near 1 for so long that streams may repeat themselves, in words."""
-    pinned: int = 0
+    pinned: Count = 0
     """Unfinished requests with a k of their own (`vllm_xargs: {"specdeck_k": 0}`)."""
-    exact_running: int = 0
+    exact_running: Count = 0
     """Unfinished requests under `exact_models`; they are among `pinned`."""
-    exact_requests: int = 0
+    exact_requests: Count = 0
     """Requests under `exact_models` since the plugin took hold."""
-    exact_tokens: int = 0
+    exact_tokens: Count = 0
     """Tokens generated for them."""
     trial: str | None = None
     """`baseline` or `changed` while a judged trial is under way; `GET tuning` has the rest."""
@@ -513,12 +520,12 @@ class AppliedChange:
     """The knobs as they were."""
     applied: Knobs
     """The same knobs, as they are."""
-    version: int
-    step: int
+    version: Count
+    step: Count
     """The last scheduler step before the change: every later one obeys it."""
     notices: tuple[str, ...] = ()
     """What an operator should know, such as the price of a resync."""
-    trial: int | None = None
+    trial: Count | None = None
     """The `number` of the trial that this change began; None of a plugin that names none."""
     undo: Knobs | None = None
     """What takes it back, where that is not `before`: a breaker's word is another then."""

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from typing import Any, Self
 
-from specdeck.engine.protocol.codec import DraftLength, UnixTime, read_record
+from specdeck.engine.protocol.codec import Count, DraftLength, UnixTime, read_record
 
 MOST_RUNNING = 256
 MOST_WAITING = 64
@@ -25,26 +25,26 @@ MOST_RANKS = 16
 class RequestLine:
     """One request, under way or finished."""
 
-    number: int
+    number: Count
     """Counts requests since the plugin took hold."""
     state: str
     """`running`, `waiting` or `preempted`; of a finished one why it ended: `stop`, `length`, …"""
     age_s: float
     """Since it arrived, seconds; of a finished one until it ended."""
-    prompt_tokens: int
-    output_tokens: int
+    prompt_tokens: Count
+    output_tokens: Count
     k: DraftLength | None
     """The k of its own; None where it has the engine's."""
-    drafts: int
-    drafted: int
-    accepted: int
-    preemptions: int
+    drafts: Count
+    drafted: Count
+    accepted: Count
+    preemptions: Count
     cached: str
     """The words of its cohort, as `protocol.cohorts` has them."""
     adapter: str
     structured: str
     temperature: str
-    rank: int = 0
+    rank: Count = 0
     """The data-parallel rank that has it."""
     ended: UnixTime | None = None
     """Unix time; None while it is under way."""
@@ -64,8 +64,8 @@ class Requests:
     """Unix time, seconds."""
     k: DraftLength
     """The k of requests that have none of their own."""
-    running: int
-    waiting: int
+    running: Count
+    waiting: Count
     """All of them; `active` may have fewer."""
     active: tuple[RequestLine, ...]
     finished: tuple[RequestLine, ...]

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
-from specdeck.engine.protocol.codec import DraftLength, OneOf, UnixTime, read_record
+from specdeck.engine.protocol.codec import Count, DraftLength, OneOf, UnixTime, read_record
 from specdeck.engine.protocol.messages import Knobs, KnownBreaker, Origin, Policy, with_origin
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class BreakerTuning:
     """Open until it is reset."""
     by: str | None = None
     """Who opened or reset it by hand last."""
-    opened: int = 0
+    opened: Count = 0
     """How often it opened since the engine's start."""
     alarm: str | None = None
     """Acceptance near 1 for so long that streams may repeat themselves; None otherwise."""
@@ -172,13 +172,13 @@ class TrialTuning:
     verdict: TrialVerdict | None = None
     reason: str | None = None
     """Why it ended, in words; None while it runs."""
-    number: int = 0
+    number: Count = 0
     """Counts trials since the engine's start, from 1."""
-    turns: int = 0
+    turns: Count = 0
     """How often the other setting came into force; an older plugin says 0."""
-    pairs: int = 0
+    pairs: Count = 0
     """Pairs of a stint with the change and one without it that are measured."""
-    pairs_planned: int = 0
+    pairs_planned: Count = 0
     """Pairs at the most: a clear answer ends the trial."""
 
     @property
@@ -251,11 +251,11 @@ class Exact:
     """Traffic under `exact_models`: answered target-only on this engine."""
 
     models: tuple[str, ...] = ()
-    requests: int = 0
+    requests: Count = 0
     """Since the engine's start, the unfinished ones included."""
-    tokens: int = 0
+    tokens: Count = 0
     """Generated for them."""
-    running: int = 0
+    running: Count = 0
     """Unfinished ones."""
 
 
@@ -263,13 +263,13 @@ class Exact:
 class CurvePoint:
     """What was measured at one bucket of batch sizes and one k, lately."""
 
-    first: int
-    last: int
+    first: Count
+    last: Count
     """The bucket: from `first` to `last` requests in a step."""
     requests: float
     """Requests in a step, on average."""
     k: DraftLength
-    steps: int
+    steps: Count
     """Steps that the figures rest on."""
     seconds_per_step: float
     tokens_per_second: float
@@ -321,13 +321,13 @@ class Tuning:
 
     instance: str
     """As in the state: another one is another life of the engine."""
-    version: int
+    version: Count
     t: UnixTime
     """Unix time of this answer, seconds."""
     policy: Policy
     reason: str | None
     """Why k is what it is, in words; None as long as nothing moved."""
-    k: tuple[tuple[int, int, DraftLength], ...]
+    k: tuple[tuple[Count, Count, DraftLength], ...]
     """k by number of requests: first, last, k."""
     parameters: tuple[Parameter, ...]
     breaker: BreakerTuning
@@ -342,7 +342,7 @@ class Tuning:
     """Expected share of drafts accepted up to each position, lately; None before any draft."""
     changes: tuple[KChange, ...] = ()
     """The last 50, oldest first."""
-    resting: int = 0
+    resting: Count = 0
     """Requests that draft nothing for a while, as they accepted nothing."""
     exact_reason: str | None = None
     """Why requests under exact names are not kept target-only; None when they are."""

@@ -16,6 +16,8 @@ from specdeck.engine.sweep.plan import Plan
 
 LEAST_S = 0.15
 """Seconds of work at one batch size, below which a visit says nothing about it."""
+_LEAST_SUM_S = 1e-6
+"""No engine makes a step in less, and a rate over next to nothing is beyond any number."""
 SCHEDULE_KEY = "num_speculative_tokens_per_batch_size"
 """Of vLLM's speculative_config."""
 INTERRUPTED = "interrupted"
@@ -66,7 +68,7 @@ class StepSums:
 
     def visit(self, k: int, round: int) -> Visit | None:
         """The sums as rates; None when nothing was generated."""
-        if not self.seconds or not self.committed:
+        if self.seconds < _LEAST_SUM_S or not self.committed:
             return None
         return Visit(
             k,

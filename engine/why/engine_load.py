@@ -8,6 +8,7 @@ from typing import Final
 
 from specdeck.engine.policy.step import Step
 from specdeck.engine.protocol.cohorts import Cohort, CohortCounts
+from specdeck.engine.special_functions import special_functions
 from specdeck.engine.why.causes import (
     MATERIAL,
     RULED_OUT,
@@ -98,8 +99,7 @@ def _seats(evidence: Evidence) -> int:
 
 def _poisson(count: int) -> tuple[float, float]:
     """Garwood's exact limits of a count."""
-    from scipy.special import gammaincinv
-
+    gammaincinv = special_functions().gammaincinv
     tail = (1 - CONFIDENCE) / 2
     return float(gammaincinv(count, tail)), float(gammaincinv(count + 1, 1 - tail))
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from specdeck.engine.protocol.cohorts import CohortCounts
+from specdeck.engine.special_functions import special_functions
 
 CONFIDENCE = 0.95
 """Of every interval that is shown."""
@@ -62,8 +63,7 @@ class Trials:
         """
         if self.of <= 0:
             return 0.0, 1.0
-        from scipy.special import betaincinv  # on nobody's way to a first paint
-
+        betaincinv = special_functions().betaincinv
         tail, missed = (1 - confidence) / 2, self.of - self.met
         low = float(betaincinv(self.met, missed + 1, tail)) if self.met > 0 else 0.0
         high = float(betaincinv(self.met + 1, missed, 1 - tail)) if missed > 0 else 1.0

@@ -145,6 +145,24 @@ _cuts = st.builds(
     bit=st.integers(0, 7),
     piece=st.sampled_from(_PIECES),
 )
+_FIGURES = (0, -1, 1, -5, 5, -5000, 2**53, -(2**53), 1e18, -1e18, 5e-324, -0.2, 0.2, 1e-9)
+"""Numbers that a place may take for one of its own: they cancel each other out, overflow, or are
+next to nothing."""
+
+
+def mutated_figures(document: Any) -> SearchStrategy[Any]:
+    """The document with up to a dozen of its numbers replaced by others."""
+
+    def refigure(drawn: list[tuple[int, float]]) -> Any:
+        found = deepcopy(document)
+        numbers = [(at, key) for at, key in _places(found) if type(at[key]) in (int, float)]
+        for number, figure in drawn:
+            at, key = numbers[number % len(numbers)]
+            at[key] = figure
+        return found
+
+    pairs = st.tuples(st.integers(0, 9999), st.sampled_from(_FIGURES))
+    return st.lists(pairs, min_size=1, max_size=12).map(refigure)
 
 
 def mutated_values(document: Any) -> SearchStrategy[Any]:

@@ -20,10 +20,12 @@ from hypothesis import strategies as st
 
 from specdeck.console.cli.set import Narrator, outcome_lines
 from specdeck.console.cli.watch import find_lasting_error, format_row
+from specdeck.console.cli.why import diagnosis_lines
 from specdeck.console.screens import head
 from specdeck.console.screens.fingerprint import view as fingerprint_view
 from specdeck.console.screens.fingerprint.facts import FactsList
 from specdeck.console.screens.live import view as live_view
+from specdeck.console.screens.requests import view as requests_view
 from specdeck.console.screens.tuning import view as tuning_view
 from specdeck.console.screens.tuning.curve import curve
 from specdeck.console.screens.tuning.dialogs import (
@@ -35,6 +37,7 @@ from specdeck.console.screens.tuning.dialogs import (
 )
 from specdeck.console.state.engine_state import Track, fold_reading
 from specdeck.console.state.pending import add_wish, find_obstacle, fold_answer, fold_error
+from specdeck.engine.blackbox.cohort_steps import read_steps, write_step
 from specdeck.engine.client.engine_client import EngineClient, open_client
 from specdeck.engine.client.retry import Retry
 from specdeck.engine.client.secret import Secret
@@ -66,16 +69,41 @@ from specdeck.engine.operations.assignments import format_undo
 from specdeck.engine.operations.change import ChangeApplied
 from specdeck.engine.operations.trial import TrialEnded, TrialSeen
 from specdeck.engine.policy.step import Step
+from specdeck.engine.protocol.calibration import DummySteps, StepShape
+from specdeck.engine.protocol.cohorts import Cohort, CohortCell, CohortCounts, Cohorts, CohortWord
 from specdeck.engine.protocol.messages import AppliedChange, Change
 from specdeck.engine.sweep.analysis import VisitSums, analyse
+from specdeck.engine.sweep.calibration import ShapeTime
+from specdeck.engine.sweep.calibration import compare as compare_calibration
 from specdeck.engine.text import format_value
-from tests.hostile.lies import COMPLETIONS, CONTROL, FACTS, METRICS, MODELS, STATE, STEPS, TUNING
-from tests.hostile.mutations import mutated_bytes, mutated_json, mutated_values, spell
+from specdeck.engine.why.gather import make_evidence
+from specdeck.engine.why.ranking import diagnose
+from tests.hostile.lies import (
+    CALIBRATE,
+    COHORTS,
+    COMPLETIONS,
+    CONTROL,
+    FACTS,
+    METRICS,
+    MODELS,
+    REQUESTS,
+    STATE,
+    STEPS,
+    TUNING,
+)
+from tests.hostile.mutations import (
+    mutated_bytes,
+    mutated_figures,
+    mutated_json,
+    mutated_values,
+    spell,
+)
 from tests.support.completion_engine import CompletionEngine
 from tests.support.fingerprints import Fingerprints
 from tests.support.lying_engine import DONE, event
 from tests.support.pages import recorded_page
 from tests.support.readings import STATE as HONEST_STATE
+from tests.support.requests_engine import TOLD as LISTED
 from tests.support.tuned_engine import TRIAL, WON, tuning
 
 # What is drawn is large now and then, and its repr is nobody's concern.
@@ -193,7 +221,7 @@ def honest() -> Answers:
     return {METRICS: SMALL_PAGE, STATE: json.dumps(WHOLE_STATE | {"version": 1}).encode()}
 
 
-@given(mutated_json(WHOLE_STATE))
+@given(st.one_of(mutated_json(WHOLE_STATE), mutated_figures(WHOLE_STATE).map(spell)))
 def test_a_state(body: bytes) -> None:
     show(asyncio.run(read_twice(honest(), {STATE: body})))
 
@@ -234,7 +262,7 @@ FIGURES = (
 )
 
 
-@given(mutated_json(WHOLE_TUNING))
+@given(st.one_of(mutated_json(WHOLE_TUNING), mutated_figures(WHOLE_TUNING).map(spell)))
 def test_a_tuning(body: bytes) -> None:
     found = asyncio.run(ask({TUNING: body}, EngineClient.tuning))
     if found is None:
@@ -257,7 +285,7 @@ def test_a_tuning(body: bytes) -> None:
     json.dumps(narrator.outcome().as_json(), allow_nan=False)
 
 
-@given(mutated_json(ANSWERED))
+@given(st.one_of(mutated_json(ANSWERED), mutated_figures(ANSWERED).map(spell)))
 def test_the_answer_to_a_change(body: bytes) -> None:
     asked = Change(k=3, reason="trying")
     found = asyncio.run(ask({CONTROL: body}, lambda client: client.put(asked)))
@@ -312,7 +340,7 @@ def test_facts(body: bytes) -> None:
             list(comparison.lines())
 
 
-@given(mutated_json({"steps": WORKED}))
+@given(st.one_of(mutated_json({"steps": WORKED}), mutated_figures({"steps": WORKED}).map(spell)))
 def test_steps(body: bytes) -> None:
     found = asyncio.run(ask({STEPS: body}, lambda client: client.steps(0)))
     visits = [VisitSums(3, 0), VisitSums(3, 1), VisitSums(2, 0), VisitSums(2, 1)]
@@ -324,6 +352,65 @@ def test_steps(body: bytes) -> None:
     json.dumps([point.as_json() for point in analysis.curve], allow_nan=False)
     if analysis.optimum is not None:
         json.dumps(analysis.optimum.as_json(), allow_nan=False)
+
+
+MADE = DummySteps("i", 4, 3, (0.01, 0.02), interrupted=False, real_s=0.015).as_json()
+
+
+@given(st.one_of(mutated_json(MADE), mutated_figures(MADE).map(spell)))
+def test_dummy_steps(body: bytes) -> None:
+    found = asyncio.run(ask({CALIBRATE: body}, lambda client: client.calibrate(StepShape(4, 3))))
+    if found is None:
+        return
+    times = [ShapeTime(4, 3, list(found.seconds), found.real_s), ShapeTime(8, 3, [0.01], 0.01)]
+    json.dumps([each.as_json() for each in times], allow_nan=False)
+    truth = compare_calibration(times)
+    assert truth is not None
+    json.dumps(truth.as_json(), allow_nan=False)
+
+
+REQUESTED = LISTED.as_json()
+
+
+@given(st.one_of(mutated_json(REQUESTED), mutated_figures(REQUESTED).map(spell)))
+def test_requests(body: bytes) -> None:
+    found = asyncio.run(ask({REQUESTS: body}, EngineClient.requests))
+    if found is None:
+        return
+    track = replace(show(asyncio.run(read_twice(honest(), {}))), requests=found)
+    for order in requests_view.ORDERS:
+        for wanted, width in (("", 120), ("json", 60)):
+            requests_view.title(found, order, wanted)
+            requests_view.rows(track, order, wanted, width, str)
+
+
+FINISHED = CohortCounts(40, 9000, 4000, 2, 900, (900, 800, 700), (600, 400, 200))
+KINDS = [
+    Cohort(prompt, "0%", "64-255", adapter, "none", "greedy", "no", "stop")
+    for prompt in ("16-63", "1024-4095")
+    for adapter in ("none", "sql")
+]
+SORTED = Cohorts(
+    "i", 1_795_236_060.0, tuple(CohortCell(kind, FINISHED) for kind in KINDS),
+    (CohortWord("prompt", "4-15", FINISHED),), FINISHED, 4500, (4500, 4000, 3500),
+    (3000, 2000, 1000),
+).as_json()  # fmt: skip
+BEFORE = Cohorts.from_json(SORTED | {"t": 1_795_236_000.0})
+
+
+@given(st.one_of(mutated_json(SORTED), mutated_figures(SORTED).map(spell)))
+def test_cohorts(body: bytes) -> None:
+    found = asyncio.run(ask({COHORTS: body}, EngineClient.cohorts))
+    if found is None:
+        return
+    both = (write_step(None, BEFORE), write_step(BEFORE, found))
+    stored = [json.loads(json.dumps(step.data, allow_nan=False)) for step in both]
+    read_steps(stored[-1:] if both[-1].whole else stored)
+    for looks in ([found], [BEFORE, found], [found, BEFORE]):
+        with suppress(SpecdeckError):
+            why = diagnose(make_evidence(URL, looks, LISTED.finished, t=found.t))
+            json.dumps(why.as_json(), allow_nan=False)
+            diagnosis_lines(why)
 
 
 @given(mutated_json({"data": [{"id": "demo"}, {"id": "other"}]}), mutated_json({"version": "0.3"}))
@@ -468,7 +555,7 @@ def test_weighed_tokens(reply: bytes) -> None:
         asyncio.run(weigh())
 
 
-DRAWN = {"choices": [{"token_ids": [1, 2]}, {"token_ids": [1, 3]}]}
+DRAWN = {"choices": [{"token_ids": [1, n], "finish_reason": "length"} for n in (2, 3)]}
 
 
 @given(mutated_json(DRAWN), mutated_json({"tokens": [1, 2]}), mutated_json({"prompt": "ab"}))

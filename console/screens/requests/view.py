@@ -115,9 +115,10 @@ def _finished_heading(finished: Sequence[RequestLine], width: int) -> Row:
     """With both averages of acceptance: vLLM's counters give long answers more weight than a mean
     over requests does, and the two may tell different stories."""
     rates = [line.acceptance for line in finished if line.acceptance is not None]
-    if not rates:
+    drafted = sum(line.drafted for line in finished)
+    if not drafted:
         return heading("finished, the newest first")
-    by_token = sum(line.accepted for line in finished) / sum(line.drafted for line in finished)
+    by_token = sum(line.accepted for line in finished) / drafted
     by_request = sum(rates) / len(rates)
     accepted = f"by token {percent(by_token)} · by request {percent(by_request)}"
     text = "finished" if width < _NARROW else "finished, the newest first"

@@ -11,7 +11,9 @@ from tests.support.pilot import press, run, settle
 from tests.support.requests_engine import ACTIVE, FINISHED, TOLD, RequestsClient
 from textual.widgets import Input
 
+from specdeck.console.screens.requests import view
 from specdeck.console.screens.requests.screen import RequestsScreen
+from specdeck.console.state.engine_state import Track
 from specdeck.console.widgets.text import Line, Rows
 from specdeck.engine.errors import SpecdeckError, Unsupported
 from specdeck.engine.protocol.requests import RequestLine, Requests
@@ -99,6 +101,13 @@ async def test_acceptance_of_the_finished_is_told_by_token_and_by_request(
         rows = app.screen.query_one("#requests", Rows).rows
         told = [text for row in rows if "by token" in (text := "".join(c.text for c in row.right))]
         assert told == [" by token 13 % · by request 55 %"]
+
+
+def test_drafts_that_cancel_out_have_no_average() -> None:
+    finished = (replace(FINISHED[0], drafted=5), replace(FINISHED[1], drafted=-5))
+    track = replace(Track("engine", "http://e"), requests=replace(TOLD, finished=finished))
+    rows = view.rows(track, "age", "", 120, str)
+    assert any("finished, the newest first" in cell.text for row in rows for cell in row.left)
 
 
 async def test_it_is_sorted_by_each_figure_in_turn(listing: MakeRequests) -> None:

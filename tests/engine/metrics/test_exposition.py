@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from dataclasses import replace
 from pathlib import Path
 
+import httpx
 import pytest
 from tests.support.fingerprints import Fingerprints
 
@@ -15,7 +17,9 @@ from specdeck.engine.errors import UsageError
 from specdeck.engine.fingerprint.compare import compare
 from specdeck.engine.fingerprint.export import Gauges
 from specdeck.engine.launch.ports import find_free
+from specdeck.engine.metrics import scrape_server
 from specdeck.engine.metrics.exposition import Exposition
+from specdeck.engine.metrics.scrape_server import MOST_CONNECTIONS
 
 ELSEWHERE = "127.0.0.2"
 """Another address of this machine, as other machines use one."""
@@ -40,6 +44,24 @@ def test_another_address_is_served_when_it_is_asked_for() -> None:
     port = find_free("127.0.0.1")
     Exposition().serve(port, "0.0.0.0")
     assert answers(ELSEWHERE, port)
+
+
+def test_silent_connections_take_no_more_than_a_few_places(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(scrape_server._Handler, "timeout", 0.5)
+    port, gauges, before = find_free("127.0.0.1"), Exposition(), threading.active_count()
+    gauges.serve(port)
+    silent = [socket.create_connection(("127.0.0.1", port), timeout=5) for _ in range(40)]
+    for one in silent[MOST_CONNECTIONS:]:
+        assert one.recv(1) == b""  # closed, as the places are taken
+    assert threading.active_count() <= before + 1 + MOST_CONNECTIONS
+    for one in silent[:MOST_CONNECTIONS]:
+        assert one.recv(1) == b""  # given up
+    page = httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False)
+    assert page.status_code == 200
+    for one in silent:
+        one.close()
 
 
 def test_a_port_that_is_taken_is_wrong_usage() -> None:

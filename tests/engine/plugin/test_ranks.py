@@ -147,6 +147,7 @@ async def test_a_host_whose_clock_is_ahead_is_named() -> None:
     with pytest.raises(Refusal, match=r"the clock of rank 1's host is at least \d\.\d s") as found:
         await together(cores).change(Change(k=3))
     assert found.value.code == "clocks"
+    assert str(found.value.remedy).endswith("`timedatectl` on a host shows whether it follows one")
     assert settings(cores) == {(5, "speculate", "warm", "closed")}
     assert (await together(HostsApart(ahead_s=1.0)).change(Change(k=3)))["applied"] == {"k": 3}
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from specdeck.engine.protocol.codec import WrongType
 from specdeck.engine.protocol.requests import (
     MOST_FINISHED,
     MOST_RANKS,
@@ -44,3 +47,21 @@ def test_ranks_that_no_engine_has_are_left_out() -> None:
     told = replace(reply(2000, 0), active=tuple(replace(LINE, rank=rank) for rank in range(2000)))
     kept = Requests.from_json(told.as_json())
     assert [line.rank for line in kept.active] == list(range(MOST_RANKS))
+
+
+@pytest.mark.parametrize(
+    "name", ["number", "prompt_tokens", "output_tokens", "drafts", "drafted", "accepted",
+             "preemptions", "rank"]
+)  # fmt: skip
+@pytest.mark.parametrize("count", [-1, 2**53 + 1])
+def test_a_count_that_none_is_is_refused(name: str, count: int) -> None:
+    told = reply(0, 2).as_json()
+    told["finished"][0][name] = count
+    with pytest.raises(WrongType, match=name):
+        Requests.from_json(told)
+
+
+@pytest.mark.parametrize("name", ["running", "waiting"])
+def test_fewer_requests_than_none_are_refused(name: str) -> None:
+    with pytest.raises(WrongType, match=name):
+        Requests.from_json(reply(0, 0).as_json() | {name: -1})

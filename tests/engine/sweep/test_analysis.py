@@ -208,3 +208,10 @@ def test_tiers_cover_every_batch_size_once(best: dict[int, int], seqs: int) -> N
 def test_nothing_to_write_is_said(best: dict[int, int], seqs: int) -> None:
     with pytest.raises(ValueError, match=r"measured|max_num_seqs"):
         tiers(best, seqs)
+
+
+def test_next_to_no_work_has_no_rate() -> None:
+    sums = VisitSums(3, 0)
+    sums.add(Step(1, 0.0, 4, 16, 3, 4, 12, 6, seconds=5e-324, committed=10))
+    assert sums.visit() is None
+    assert sums.as_json()["tokens_per_second"] is None
