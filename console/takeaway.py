@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from textual.app import App
 
 from specdeck.console import screenshots
 from specdeck.console.context import ConsoleContext
-from specdeck.console.screens.copy import CopyDialog, HasCopies
+from specdeck.console.screens.copy import CopyDialog, FindsCopies, HasCopies
 from specdeck.console.state.copies import list_figures
 from specdeck.console.state.incident_files import PROGRESS_S, IncidentFiles, choose_span
 from specdeck.console.state.moment import format_moment
@@ -17,6 +18,7 @@ from specdeck.engine.errors import SpecdeckError
 
 if TYPE_CHECKING:
     from specdeck.console.state.controller import Controller
+    from specdeck.console.state.copies import Copyable
 
 
 def save_picture(app: App[Any], context: ConsoleContext) -> None:
@@ -80,8 +82,13 @@ async def copy(app: App[Any], context: ConsoleContext) -> None:
     screen = app.screen
     if isinstance(screen, CopyDialog):
         return
-    figures = list_figures(context.timeline.track)
-    copies = screen.list_copies() if isinstance(screen, HasCopies) else [*figures]
+    copies: Sequence[Copyable] = [*list_figures(context.timeline.track)]
+    if isinstance(screen, FindsCopies):
+        copies = await screen.find_copies()
+        if app.screen is not screen:  # its user has gone on
+            return
+    elif isinstance(screen, HasCopies):
+        copies = screen.list_copies()
     chosen = await app.push_screen_wait(CopyDialog(copies))
     if chosen is not None:
         app.copy_to_clipboard(chosen.text)

@@ -6,6 +6,7 @@ import errno
 import io
 import os
 import re
+import select
 import stat
 import time
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ from typing import BinaryIO
 
 ABANDONED_S = 3600.0
 """The age at which a half-written file has no writer any more."""
+STREAM_S = 5.0
+"""For whoever reads a pipe, to take what is written to it."""
 _OURS = re.compile(r"[0-9a-f]{16}|[0-9]+")
 """What ends the name of a half-written file: in older ones it is the writer's process id."""
 
@@ -35,12 +38,14 @@ def open_file(path: Path) -> io.BufferedReader:
         raise
 
 
-def read_file(path: Path, *, most: int) -> bytes:
-    """What a regular file of at most `most` bytes holds.
+def read_file(path: Path, *, most: int, own: bool = False) -> bytes:
+    """What a regular file of at most `most` bytes holds; an `own` one has to be this user's.
 
     Never waits, as `open_file`. Raises OSError, also for a larger file.
     """
     with open_file(path) as file:
+        if own and os.fstat(file.fileno()).st_uid != os.geteuid():
+            raise OSError(errno.EPERM, "another user's file", str(path))
         data = file.read(most + 1)
     if len(data) > most:
         raise OSError(errno.EFBIG, f"larger than {most:,} bytes", str(path))
@@ -114,6 +119,34 @@ def _remove_abandoned(path: Path) -> None:
             with suppress(OSError):
                 if time.time() - other.lstat().st_mtime > ABANDONED_S:
                     other.unlink()
+
+
+def write_stream(path: Path, text: str) -> None:
+    """Writes `text` to the pipe or the character device at `path`, which somebody has to read.
+
+    Raises OSError for another kind of file, where nobody reads, and where what is written is not
+    taken within `STREAM_S`.
+    """
+    until = time.monotonic() + STREAM_S
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        raise OSError(errno.ENXIO, "nobody reads it", str(path)) from None
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if not (stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)):
+            raise OSError(errno.EINVAL, "not a file, a pipe or a terminal", str(path))
+        ready, data = select.poll(), text.encode("utf-8")
+        ready.register(descriptor, select.POLLOUT)
+        while data:
+            if not ready.poll(max(0.0, until - time.monotonic()) * 1e3):
+                raise OSError(errno.ETIMEDOUT, "nobody reads it", str(path))
+            with suppress(BlockingIOError):
+                data = data[os.write(descriptor, data) :]
+    finally:
+        os.close(descriptor)
 
 
 def make_private(folder: Path) -> None:

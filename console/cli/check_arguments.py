@@ -11,6 +11,7 @@ import click
 
 from specdeck.console.cli.common import Finite, Whole, metrics_address_option
 from specdeck.console.cli.engines import Access, access, key_option, token_option
+from specdeck.console.cli.output_file import OutputFile
 from specdeck.engine.divergence import report
 from specdeck.engine.divergence.prompts import MOST, PromptSet
 from specdeck.engine.divergence.sampled import Sampling
@@ -44,7 +45,7 @@ class Share(click.ParamType[float]):
         return share
 
 
-_FILE = click.Path(path_type=Path, dir_okay=False)
+_FILE = OutputFile()
 COUNT = Whole(1, MOST)
 """Of prompts, tokens or calls."""
 _OPTIONS = (

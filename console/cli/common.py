@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from specdeck.console.cli.crash import report_crash
+from specdeck.console.cli.first_and_last import INTERRUPTED
 from specdeck.console.cli.output import log
-from specdeck.console.cli.signals import ARRIVAL, INTERRUPTED, SIGNALS, wake_at_signals
+from specdeck.console.cli.signals import ARRIVAL, SIGNALS, wake_at_signals
 from specdeck.engine.errors import SpecdeckError, UsageError
 from specdeck.engine.metrics.exposition import LOOPBACK
 from specdeck.engine.paths import locations

@@ -13,6 +13,7 @@ import click
 from specdeck.console.cli.common import black_box_folder
 from specdeck.console.cli.engines import access
 from specdeck.console.cli.output import log, print_lines
+from specdeck.console.cli.output_file import OutputFile
 from specdeck.console.cli.span import read_span
 from specdeck.engine.blackbox.folder import open_history
 from specdeck.engine.blackbox.history import History
@@ -34,8 +35,8 @@ _AT_ONCE = 500
     "--every", metavar="T", help="One row for each so long, such as 1m; default: each reading."
 )
 @click.option(
-    "--output", "-o", metavar="F", type=click.Path(path_type=Path, dir_okay=False),
-    help="The file to write; default: stdout.",
+    "--output", "-o", metavar="F", type=OutputFile(is_stdout=True),
+    help="The file to write; default, and with -: stdout.",
 )  # fmt: skip
 @click.option("--force", is_flag=True, help="Write over a file that is there.")
 def command(

@@ -16,8 +16,8 @@ from specdeck.console.cli.check import CODES, Ticker, log_waiting, open_arms, op
 from specdeck.console.cli.check_arguments import COUNT, CheckArguments, Share
 from specdeck.console.cli.common import Finite, Whole, until_signal, write_or_log
 from specdeck.console.cli.engines import access, key_option
-from specdeck.console.cli.memory import require_memory
 from specdeck.console.cli.output import emit, log, print_lines
+from specdeck.console.cli.output_file import OutputFile
 from specdeck.engine.client import event_loop
 from specdeck.engine.divergence.baseline import Baseline, read_baseline, write_baseline
 from specdeck.engine.divergence.gate_report import gate_junit, gate_lines, gate_markdown
@@ -33,13 +33,14 @@ from specdeck.engine.operations.gate import (
     measure_engine,
     refuse_other_work,
 )
+from specdeck.engine.special_functions import require_memory
 from specdeck.engine.store.checks import Checks
 from specdeck.engine.text import oneline
 
 _PROMPTS, _TOKENS, _STREAMS = 100, 128, 8
 _LOG_S = 10.0
 """Between two lines of progress."""
-_FILE = click.Path(path_type=Path, dir_okay=False)
+_FILE = OutputFile()
 
 
 @click.command("gate")

@@ -17,6 +17,7 @@ import click
 from specdeck.console.cli.common import black_box_folder, until_signal
 from specdeck.console.cli.engines import Access, access, key_option, token_option
 from specdeck.console.cli.output import draw_over, emit, log, print_lines
+from specdeck.console.cli.output_file import OutputFile
 from specdeck.console.cli.span import read_span
 from specdeck.console.state.incident_files import IncidentFile
 from specdeck.engine.blackbox.folder import open_history
@@ -52,7 +53,7 @@ _LARGEST_TOKEN = 4_096
 @click.option("--since", "--from", "start", metavar="T", help="Since when, such as 03:10 or -20m.")
 @click.option("--until", "--to", "end", metavar="T", help="Until when; default: now.")
 @click.option(
-    "--output", "-o", metavar="F", type=click.Path(path_type=Path, dir_okay=False),
+    "--output", "-o", metavar="F", type=OutputFile(),
     help="The file to write; default: incident-NAME-TIME.zip here.",
 )  # fmt: skip
 @click.option("--force", is_flag=True, help="Write over a file that is there.")

@@ -16,6 +16,7 @@ from importlib import import_module
 
 import click
 
+from specdeck.console.cli.first_and_last import INTERRUPTED, exit_at_signals
 from specdeck.console.cli.output import (
     emit,
     has_data,
@@ -23,12 +24,7 @@ from specdeck.console.cli.output import (
     log_what_libraries_say,
     print_lines,
 )
-from specdeck.console.cli.signals import (
-    INTERRUPTED,
-    exit_at_signals,
-    exit_interrupted,
-    interrupt_at_signals,
-)
+from specdeck.console.cli.signals import exit_interrupted, interrupt_at_signals
 from specdeck.engine.client.secret import hide_secrets
 from specdeck.engine.errors import ConfigError, NoMemory, SpecdeckError, UsageError
 
@@ -177,6 +173,8 @@ def outcome(arguments: Sequence[str]) -> int:
         failure, trace = _from_system(error), traceback.format_exc()
     except MemoryError:
         failure, trace = _no_memory(), traceback.format_exc()
+    except RuntimeError as error:
+        failure, trace = _from_python(error), traceback.format_exc()
     except Exception as error:  # noqa: BLE001  # the last line of defence: no traceback unasked
         failure, trace = _defect(error), traceback.format_exc()
     if debug:
@@ -223,6 +221,13 @@ def _from_system(error: OSError) -> SpecdeckError:
     if error.errno in _LOST:
         _discard_stdout()
         return UsageError(f"cannot write the output: {reason}", remedy="check where it goes")
+    return _defect(error)
+
+
+def _from_python(error: RuntimeError) -> SpecdeckError:
+    """A thread that cannot be started, which Python has no other word for; else a defect."""
+    if str(error) == "can't start new thread":
+        return _no_memory()
     return _defect(error)
 
 

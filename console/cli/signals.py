@@ -1,7 +1,4 @@
-"""What a signal does to a command that does not handle it: 130, and never a traceback.
-
-The standard library only: it is imported before all else.
-"""
+"""What a signal does to a command that does not handle it: 130, and never a traceback."""
 
 from __future__ import annotations
 
@@ -12,11 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from specdeck.console.cli.first_and_last import INTERRUPTED, exit_at_signals
+
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
-
-INTERRUPTED = 130
-"""The exit code of a command that a signal has ended."""
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Ctrl-C, a service manager, a terminal that was closed."""
@@ -48,16 +44,6 @@ class Arrival:
 
 ARRIVAL: Final = Arrival()
 """Of this process: signals come to all of it."""
-
-
-def exit_at_signals() -> None:
-    """Has a signal end the process at once: there is nothing to tidy up, or nothing any more.
-
-    An exception would be lost in an import, or shown. What nohup ignores stays ignored.
-    """
-    for number in SIGNALS:
-        if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, lambda *_: os._exit(INTERRUPTED))
 
 
 def interrupt_at_signals() -> None:
@@ -99,6 +85,7 @@ def exit_interrupted() -> NoReturn:
     Without Python's own end: it remembers an interrupt within `exec`, which every import of a
     dataclass calls, and would end itself by SIGINT whatever the exit code.
     """
+    exit_at_signals()  # one more has nothing to interrupt
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()

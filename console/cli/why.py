@@ -15,12 +15,14 @@ import click
 from specdeck.console.cli.common import black_box_folder, until_signal
 from specdeck.console.cli.engines import Access, access, key_option, require_vllm
 from specdeck.console.cli.output import draw_over, emit, log, print_lines
+from specdeck.console.cli.output_file import OutputFile
 from specdeck.console.cli.span import read_span
 from specdeck.engine.blackbox.folder import open_history
 from specdeck.engine.client import event_loop
 from specdeck.engine.client.command_options import CommandOptions, list_options
 from specdeck.engine.errors import SpecdeckError, UsageError
 from specdeck.engine.incident.material import Span
+from specdeck.engine.special_functions import require_memory
 from specdeck.engine.text import parse_duration
 from specdeck.engine.why.baseline_file import load_baseline, save_baseline
 from specdeck.engine.why.evidence import Baseline, Evidence
@@ -57,7 +59,7 @@ _LONGEST_S = 86_400.0
 )
 @click.option(
     "--save",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=OutputFile(),
     metavar="F",
     help="Save what is seen as a baseline, for --against.",
 )
@@ -87,6 +89,7 @@ def command(
     Says what it ruled out, and what it cannot tell and why.
     Exits with 1 when it found a cause, and with 0 when it found none.
     """
+    require_memory()  # rather than after half a minute
     if last is not None or since is not None:
         if look is not None:
             raise UsageError("--for watches a live engine", remedy="leave it out")

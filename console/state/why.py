@@ -55,6 +55,7 @@ class WhyLook:
 
         What was seen is compared with what `history` has of the time before.
         """
+        from specdeck.engine.special_functions import require_memory
         from specdeck.engine.why.evidence import Evidence
         from specdeck.engine.why.gather import gather
         from specdeck.engine.why.past import compare_with_past
@@ -67,6 +68,7 @@ class WhyLook:
             return replace(diagnose(evidence), options=self.options)
 
         try:
+            require_memory()  # rather than after half a minute
             async with aclosing(gather(client, seconds=self.seconds)) as found:
                 async for event in found:
                     if isinstance(event, Evidence):

@@ -15,6 +15,8 @@ from concurrent.futures import wait as wait_for
 from concurrent.futures.thread import ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
+from specdeck.engine.errors import NoMemory
+
 PATIENCE_S = 2.0
 """At the end of a loop, for what is under way in threads, such as a file that is being written."""
 
@@ -37,7 +39,7 @@ class LooseThreads(ThreadPoolExecutor):
         self._calls: set[Future[Any]] = set()
 
     def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
-        """Calls `fn` in a new thread; raises RuntimeError where there can be none."""
+        """Calls `fn` in a new thread; raises NoMemory where there can be none."""
         call: Future[_T] = Future()
 
         def work() -> None:
@@ -49,7 +51,13 @@ class LooseThreads(ThreadPoolExecutor):
                 call.set_result(result)
 
         call.set_running_or_notify_cancel()
-        threading.Thread(target=work, name="loose", daemon=True).start()
+        try:
+            threading.Thread(target=work, name="loose", daemon=True).start()
+        except RuntimeError as error:
+            raise NoMemory(
+                "cannot start another thread",
+                remedy="raise the limits (`ulimit -v`, `ulimit -u`), or end other processes",
+            ) from error
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)
         return call

@@ -25,6 +25,7 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 from specdeck.engine.divergence.statistics import holm
+from specdeck.engine.special_functions import special_functions
 from specdeck.engine.text import format_percent
 
 if TYPE_CHECKING:
@@ -212,8 +213,7 @@ def _as_contrast(z: dict[str, float], rare: float) -> Contrast:
 
 def fit(ours: Surprise) -> Contrast:
     """How unlikely the scores are by the reference's probabilities alone."""
-    from scipy.special import gammainc
-
+    gammainc = special_functions().gammainc
     z = {name: _own_z(ours, name) for name in _NORMAL}
     return _as_contrast(z, float(gammainc(ours.rare, ours.rare_expected)) if ours.rare else 1.0)
 
@@ -245,13 +245,11 @@ def _error(ours: Surprise, theirs: Surprise, name: str) -> float:
 
 
 def _rare_p(ours: Surprise, theirs: Surprise) -> float:
-    from scipy.special import betainc
-
     if not ours.rare or not theirs.tokens:
         return 1.0
     # Half a token more for each keeps a share from 0 and 1 where hardly any are expected.
     mine, yours = ours.rare_expected + 0.5, theirs.rare_expected + 0.5 * _ratio(theirs, ours)
-    return float(betainc(ours.rare, theirs.rare + 1, mine / (mine + yours)))
+    return float(special_functions().betainc(ours.rare, theirs.rare + 1, mine / (mine + yours)))
 
 
 def _ratio(one: Surprise, other: Surprise) -> float:

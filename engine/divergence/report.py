@@ -22,7 +22,7 @@ from specdeck.engine.divergence.history import (
 from specdeck.engine.divergence.likelihood import Visible
 from specdeck.engine.divergence.structured import Violation
 from specdeck.engine.errors import UsageError
-from specdeck.engine.files import replace_file
+from specdeck.engine.files import replace_file, write_stream
 from specdeck.engine.metrics.exposition import Exposition
 from specdeck.engine.text import UNKNOWN, escape_markdown, format_percent, format_value, oneline
 
@@ -85,11 +85,10 @@ def write_report(data: Data, path: Path) -> None:
 def save_file(path: Path, content: str) -> None:
     """Writes a file, whole or not at all; raises UsageError where it cannot be."""
     try:
-        if path.exists() and not path.is_file():
-            path.write_text(content, encoding="utf-8")  # a pipe
-            return
         place = _follow_links(path)
-        if place.exists() and not os.access(place.parent, os.W_OK):
+        if place.exists() and not place.is_file():
+            write_stream(place, content)
+        elif place.exists() and not os.access(place.parent, os.W_OK):
             place.write_text(content, encoding="utf-8")  # nothing may come beside it
         else:
             replace_file(place, content)
@@ -113,7 +112,10 @@ def _follow_links(path: Path) -> Path:
             return place
         if link.lstat().st_uid not in (0, os.geteuid()):
             raise UsageError(f"{link}: a link of another user", remedy="give another file")
-        place = link.parent / os.readlink(link) / place.relative_to(link)
+        target = link.parent / os.readlink(link)
+        if link.is_relative_to("/proc") and not os.path.lexists(target):
+            return place  # a pipe that this process has open, which has no name of its own
+        place = target / place.relative_to(link)
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
 
 

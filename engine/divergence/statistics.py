@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from statistics import NormalDist
 from typing import Any
+
+from specdeck.engine.special_functions import special_functions
 
 CONFIDENCE = 0.95
 
@@ -77,8 +78,7 @@ def exact_interval(count: int, of: int, confidence: float) -> tuple[float, float
     """
     if not of:
         return 0.0, 1.0
-    from scipy.special import betaincinv  # on nobody's way to a first paint
-
+    betaincinv = special_functions().betaincinv
     tail = (1 - confidence) / 2
     low = float(betaincinv(count, of - count + 1, tail)) if count else 0.0
     high = float(betaincinv(count + 1, of - count, 1 - tail)) if count < of else 1.0
@@ -88,9 +88,9 @@ def exact_interval(count: int, of: int, confidence: float) -> tuple[float, float
 def load() -> None:
     """Imports what intervals are computed with: a second of a busy machine and 40 MB, once.
 
-    For a thread of whoever cannot stand still for so long.
+    For a thread of whoever cannot stand still for so long. Raises NoMemory.
     """
-    import_module("scipy.special")
+    special_functions()
 
 
 _MOST_EXACT = 20_000

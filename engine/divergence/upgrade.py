@@ -15,6 +15,7 @@ from specdeck.engine.divergence.baseline import (
 )
 from specdeck.engine.divergence.verdict import Word
 from specdeck.engine.fingerprint.compare import compare
+from specdeck.engine.special_functions import special_functions
 from specdeck.engine.text import format_count, format_percent
 
 CONFIDENCE = 0.95
@@ -216,12 +217,10 @@ def mean_bounds(values: Sequence[float]) -> tuple[float, float]:
     >>> [round(bound, 3) for bound in mean_bounds([1.0, 2.0, 3.0])]
     [0.314, 3.686]
     """
-    from scipy.special import stdtrit
-
     count = len(values)
     mean = sum(values) / count
     variance = sum((value - mean) ** 2 for value in values) / (count - 1)
-    reach = float(stdtrit(count - 1, CONFIDENCE)) * math.sqrt(variance / count)
+    reach = float(special_functions().stdtrit(count - 1, CONFIDENCE)) * math.sqrt(variance / count)
     return mean - reach, mean + reach
 
 

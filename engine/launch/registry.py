@@ -374,8 +374,11 @@ def address(text: str) -> tuple[str, int] | None:
 
 
 def _read(path: Path) -> Record | Unreadable:
+    """A record decides where keys and tokens go, and which processes are ended: where others can
+    write in the folder, theirs is none.
+    """
     try:
-        record = Record.from_json(loads(read_file(path, most=_LARGEST)))
+        record = Record.from_json(loads(read_file(path, most=_LARGEST, own=True)))
     except OSError as error:
         return Unreadable(path, error.strerror or "cannot be read")
     except ValueError as error:

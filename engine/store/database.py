@@ -52,6 +52,7 @@ class Store:
         self._locks: dict[str, int] = {}
         with self._translate_errors():
             private(path.parent)
+            self._refuse_foreign_link()
             # Created for its owner only; SQLite gives the same mode to what lies beside it. Not
             # opened where it exists: closing it again would drop the locks that another store of
             # this process has on it, and the next process to end would delete its log.
@@ -158,6 +159,11 @@ class Store:
         with self._translate_errors():
             (found,) = self._db.execute("PRAGMA user_version").fetchone()
         return int(found)
+
+    def _refuse_foreign_link(self) -> None:
+        """A link of another user's leads to whatever file of this user's that one has chosen."""
+        if self._path.is_symlink() and self._path.lstat().st_uid not in (0, os.geteuid()):
+            raise OSError("it is a link of another user")
 
     def _lock_path(self, name: str) -> Path:
         return self._path.with_name(f"{self._path.name}-{name}.lock")

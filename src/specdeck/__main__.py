@@ -1,11 +1,12 @@
 """The `specdeck` command, and `python -m specdeck`: signals first, and then all else."""
 
-from specdeck.console.cli.signals import exit_at_signals
+from specdeck.console.cli.first_and_last import exit_at_signals, keep_exit_code
 
 
 def main() -> None:
     """Runs one command and exits with its documented code."""
     exit_at_signals()
+    keep_exit_code()
     from specdeck.console.cli.main import main as run  # takes a while
 
     run()

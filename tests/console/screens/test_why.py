@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.little_memory import limit_memory
 from tests.support.pilot import press, run, settle
 from tests.support.readings import STATE
 from tests.support.simulated_traffic import Request, Traffic
@@ -90,6 +92,17 @@ async def test_the_cause_is_first_with_its_command_and_what_was_ruled_out_below(
         copies = app.screen.list_copies()
         assert copies[0].label.startswith("try: rules for the output")
         assert copies[0].text.startswith("specdeck set http")
+
+
+async def test_without_memory_for_statistics_the_reason_is_on_the_screen(
+    suffering: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit_memory(monkeypatch)
+    app, _ = suffering()
+    async with run(app, size=(120, 40)) as pilot:
+        await open_screen(pilot)
+        assert "and the limit is 100 MB: raise `ulimit -v`" in " ".join(lines(app))
+        assert "scipy.special" not in sys.modules
 
 
 async def test_no_hint_and_no_command_stands_there_twice(suffering: Callable[..., Any]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from specdeck.engine.client import event_loop
+from specdeck.engine.errors import NoMemory
 
 
 def test_a_thread_that_hangs_does_not_hold_the_end_up() -> None:
@@ -53,6 +54,17 @@ def test_what_is_written_in_a_thread_is_finished(tmp_path: Path) -> None:
 
     event_loop.run(work())
     assert (tmp_path / "pin").read_text() == "whole"
+
+
+def test_a_thread_that_cannot_be_started_is_want_of_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(NoMemory, match="cannot start another thread"):
+        event_loop.LooseThreads().submit(int, "7")
 
 
 def test_what_fails_in_a_thread_is_raised() -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from specdeck.engine import files
 from specdeck.engine.divergence import report
 from specdeck.engine.errors import UsageError
 
@@ -96,3 +99,49 @@ def limited_size(size: int) -> Iterator[None]:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, handler)
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_a_pipe_that_nobody_reads_holds_nothing_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_open: bool
+) -> None:
+    monkeypatch.setattr(files, "STREAM_S", 0.2)
+    pipe, kept = tmp_path / "report.md", []
+    os.mkfifo(pipe)
+    if is_open:
+        kept.append(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK))
+    began = time.monotonic()
+    with pytest.raises(UsageError, match="nobody reads it"):
+        report.save_file(pipe, "x" * 1_000_000)
+    assert time.monotonic() - began < 2
+    for one in kept:
+        os.close(one)
+
+
+def test_a_pipe_gets_the_whole_report(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    found: list[bytes] = []
+
+    def take() -> None:
+        with open(read, "rb") as file:
+            found.append(file.read())
+
+    reader = threading.Thread(target=take)
+    reader.start()
+    (tmp_path / "link").symlink_to(f"/proc/self/fd/{write}")  # as a shell's >(…) and /dev/stdout
+    report.save_file(tmp_path / "link", "x" * 300_000)
+    os.close(write)
+    reader.join()
+    assert found == [b"x" * 300_000]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes a link of another user")
+def test_no_pipe_of_another_user_gets_a_report(tmp_path: Path) -> None:
+    pipe, link = tmp_path / "pipe", tmp_path / "report.md"
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    os.lchown(link, 12345, 12345)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    with pytest.raises(UsageError, match="another user"):
+        report.save_file(link, "secret")
+    os.close(reader)

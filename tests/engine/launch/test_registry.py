@@ -131,6 +131,19 @@ def test_a_record_that_cannot_be_read_hides_no_other(
     assert registry.clean() == (good,)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives a file to another user")
+def test_a_record_of_another_user_is_none(registry: Registry, tmp_path: Path) -> None:
+    """It would decide where keys and tokens go, and which processes are ended."""
+    planted = registry.add(record())
+    os.chown(tmp_path / f"engines/{planted.name}.json", 12345, 12345)
+    (found,) = registry.all()
+    assert isinstance(found, Unreadable)
+    assert "another user's file" in found.reason
+    assert registry.find(planted.name) is None
+    assert registry.clean() == ()
+    assert (tmp_path / f"engines/{planted.name}.json").exists()
+
+
 def test_a_name_that_cannot_be_read_is_not_taken(registry: Registry, tmp_path: Path) -> None:
     registry.add(record(name="other"))
     (tmp_path / "engines/demo.json").write_text("{")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import sqlite3
 import subprocess
 import sys
@@ -48,6 +49,20 @@ def test_only_its_owner_can_read_it(path: Path) -> None:
         modes = {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()}
     assert set(modes.values()) == {0o600}
     assert path.parent.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes a link of another user")
+def test_no_link_of_another_user_leads_the_audit_log_anywhere(tmp_path: Path) -> None:
+    mine, link = tmp_path / "mine.db", tmp_path / "specdeck.sqlite"
+    with sqlite3.connect(mine) as db:
+        db.execute("CREATE TABLE notes (text)")
+    db.close()
+    before = mine.read_bytes()
+    link.symlink_to(mine)
+    os.lchown(link, 12345, 12345)
+    with pytest.raises(UsageError, match="a link of another user"):
+        Store(link)
+    assert mine.read_bytes() == before
 
 
 def test_a_second_store_of_a_process_leaves_the_locks_of_the_first(path: Path) -> None:

@@ -1,0 +1,40 @@
+"""A signal in a command's first and last moments, when nothing is there to be tidied up.
+
+Imported before all else, so it imports next to nothing: until then a signal ends Python, and the
+process with the signal's own number.
+"""
+
+# What `signal` is made of, whose enums alone take as long to import as all else here.
+import _signal  # type: ignore[import-not-found]
+import atexit
+import os
+
+INTERRUPTED = 130
+"""The exit code of a command that a signal has ended."""
+
+_NUMBERS = (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP)
+
+
+def exit_at_signals() -> None:
+    """Has a signal end the process at once: there is nothing to tidy up, or nothing any more.
+
+    An exception would be lost in an import, or shown. What nohup ignores stays ignored.
+    """
+    for number in _NUMBERS:
+        if _signal.getsignal(number) != _signal.SIG_IGN:
+            _signal.signal(number, lambda *_: os._exit(INTERRUPTED))
+
+
+def keep_exit_code() -> None:
+    """Has a signal that comes while Python takes itself apart leave the exit code as it is.
+
+    Python has dropped every handler by then, so that a signal would end the process with its own
+    number, though all is done and said. To be asked before anything else is: what is registered
+    first is called last, when no thread is waited for any more.
+    """
+    atexit.register(_ignore_signals)
+
+
+def _ignore_signals() -> None:
+    for number in _NUMBERS:
+        _signal.signal(number, _signal.SIG_IGN)
