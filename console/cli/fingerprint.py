@@ -15,7 +15,9 @@ import click
 from specdeck.console.cli.common import Whole, metrics_address_option, until_signal
 from specdeck.console.cli.engines import Access, access, key_option
 from specdeck.console.cli.expectations import Expectations, open_fingerprints, webhook_option
+from specdeck.console.cli.gauges_file import GaugesFile
 from specdeck.console.cli.output import emit, log, print_lines
+from specdeck.console.cli.output_file import OutputFile
 from specdeck.engine.client import event_loop
 from specdeck.engine.client.webhook import Webhook
 from specdeck.engine.errors import UsageError
@@ -23,6 +25,7 @@ from specdeck.engine.fingerprint.compare import Comparison, compare, leaves
 from specdeck.engine.fingerprint.export import Gauges
 from specdeck.engine.fingerprint.fingerprint import Fingerprint, Progress
 from specdeck.engine.fingerprint.name import is_name, layer_of, own_part
+from specdeck.engine.fingerprint.name_check import DOUBTS, check_names
 from specdeck.engine.fingerprint.pins import PinFile, read_pin
 from specdeck.engine.metrics.exposition import LOOPBACK
 from specdeck.engine.operations.drift import (
@@ -117,7 +120,7 @@ def show(
     "-o",
     "output",
     metavar="F",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=OutputFile(),
     callback=refuse_empty_expectation,
     help="The file to write, such as one beside an eval suite; default: specdeck's own folder.",
 )
@@ -153,7 +156,7 @@ def pin(
 @metrics_address_option
 @click.option(
     "--metrics-file",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=OutputFile(),
     metavar="F",
     help="Write it for node_exporter's textfile collector.",
 )
@@ -263,33 +266,6 @@ class Exports:
         return gauges
 
 
-class GaugesFile:
-    """Where gauges are written round after round: a disk may be full for a moment."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._has_written = False
-        self._fails = False
-
-    def write(self, gauges: Gauges) -> None:
-        """Writes them, and says once that it cannot, and that it can again.
-
-        Raises UsageError for a place that could never be written to.
-        """
-        try:
-            gauges.write(self._path)
-        except UsageError as error:
-            if not self._has_written:
-                raise
-            if not self._fails:
-                log(f"specdeck: {error.line()}; it is tried again after each verification")
-            self._fails = True
-            return
-        if self._fails:
-            log(f"specdeck: {self._path} is written again")
-        self._has_written, self._fails = True, False
-
-
 async def verify_on(
     watcher: DriftWatcher,
     every_s: float | None,
@@ -301,7 +277,10 @@ async def verify_on(
 ) -> int:
     """One verification, or one every `every_s` seconds for ever; the exit code."""
     gauges = exports.open_gauges(url)
-    file = None if exports.file is None else GaugesFile(exports.file)
+    file = None
+    if exports.file is not None:
+        after = None if every_s is None else "verification"
+        file = GaugesFile(exports.file, after=after, must_begin=True)
     while True:
         events = [event async for event in watcher.verify(time.time())]
         if gauges is not None:
@@ -431,13 +410,16 @@ async def _verify_name(
 ) -> int:
     layer = layer_of(expected)
     assert layer is not None  # it is a name
-    names = (await _fetch(fingerprints, url)).names
-    found = NameVerification(layer, expected, names[layer])
+    seen = await _fetch(fingerprints, url)
+    found = NameVerification.of(seen, layer, expected)
+    if check_names(seen) == "hidden":
+        log(f"specdeck: the names {DOUBTS['hidden']}")
     if as_json:
         emit(found.as_json())
     else:
-        other = "" if found.same else f", and {expected} was expected"
-        print_lines(f"{layer} is {found.found}{other}")
+        other = "" if found.found == expected else f", and {expected} was expected"
+        doubt = "" if found.reason is None else f"; {found.reason}"
+        print_lines(f"{layer} is {found.found}{other}{doubt}")
     return 0 if found.same else 1
 
 

@@ -108,6 +108,22 @@ def hide_echoes(value: Any) -> Any:
     return value
 
 
+def has_replaced_part(value: Any) -> bool:
+    """Whether `hide_echoes` may have changed a JSON value into this one.
+
+    >>> key = Secret("correct-horse")
+    >>> [has_replaced_part(hide_echoes({"a": [text]})) for text in ("correct-horse", "plain")]
+    [True, False]
+    """
+    if isinstance(value, str):
+        return bool(_texts) and _REPLACED in value
+    if isinstance(value, list):
+        return any(map(has_replaced_part, value))
+    if isinstance(value, dict):
+        return any(has_replaced_part(key) or has_replaced_part(one) for key, one in value.items())
+    return False
+
+
 @cache
 def _echo(text: str) -> re.Pattern[str]:
     spelt = re.escape(text)

@@ -205,7 +205,7 @@ def _verdicts(
         yield "runtime", stray
     if probes and (found or stray):
         yield "behaviour", f"behaviour changed with it: {_probes(probes)}"
-    reasons = tuple(_unknown_reasons(before, after))
+    reasons = tuple(_unknown_reasons(before, after, found))
     if reasons:
         yield "unknown", f"{WORDS['unknown']}: {'; '.join(reasons[:3])}"
     elif not found and not probes and not stray:
@@ -231,8 +231,11 @@ def _find_stray_change(
     return f"vLLM's own fingerprint moved: {old} → {new}"
 
 
-def _unknown_reasons(before: Fingerprint, after: Fingerprint) -> Iterator[str]:
+def _unknown_reasons(
+    before: Fingerprint, after: Fingerprint, found: tuple[Difference, ...]
+) -> Iterator[str]:
     """What stands in the way of saying that nothing else changed."""
+    yield from _find_unexplained_moves(before, after, found)
     old, new = set(before.unread), set(after.unread)
     apart = [one for one in after.unread if one not in old]
     apart += [one for one in before.unread if one not in new]
@@ -241,6 +244,25 @@ def _unknown_reasons(before: Fingerprint, after: Fingerprint) -> Iterator[str]:
         yield "one of the names is of facts that are not all known"
     if before.behaviour is not None and after.behaviour is not None:
         yield from explain_incomparable(before.behaviour, after.behaviour)
+
+
+def _find_unexplained_moves(
+    before: Fingerprint, after: Fingerprint, found: tuple[Difference, ...]
+) -> Iterator[str]:
+    """Names that moved although the facts that they name are the same.
+
+    A name that came to be partial, or is so no more, says so by itself.
+    """
+    if before.partial != after.partial:
+        return
+    is_live = [d.fact == "live" or d.fact.startswith("live.") for d in found]
+    # The build's name is a part of what the path's is of.
+    if before.build != after.build:
+        layer, is_explained = "build", not all(is_live)
+    else:
+        layer, is_explained = "path", before.path == after.path or any(is_live)
+    if not is_explained:
+        yield f"the {layer}'s name moved and no fact tells why"
 
 
 def _models(found: list[Difference]) -> Iterator[tuple[PathVerdict, str]]:

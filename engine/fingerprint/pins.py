@@ -20,7 +20,7 @@ from specdeck.engine.errors import UsageError
 from specdeck.engine.files import read_file, replace_file
 from specdeck.engine.fingerprint.digest import checksum
 from specdeck.engine.fingerprint.fingerprint import Fingerprint
-from specdeck.engine.fingerprint.name import compute_names, is_partial
+from specdeck.engine.fingerprint.name_check import check_names
 from specdeck.engine.protocol.codec import NotJson, loads
 
 SCHEMA = 1
@@ -36,7 +36,7 @@ def write_pin(seen: Fingerprint, path: Path) -> None:
     Raises UsageError for names that do not follow from their facts, which no reader of the pin
     would believe, and for a file that cannot be written.
     """
-    if not _follows(seen):
+    if check_names(seen) is not None:
         raise UsageError(
             f"the names of {seen.url} do not follow from its facts, so a pin of it proves nothing",
             remedy="is an API key or token spelt like a fact? It is hidden in every answer",
@@ -74,16 +74,12 @@ def read_pin(path: Path) -> Fingerprint:
         seen = Fingerprint.from_json(body)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise UsageError(f"{path} is a pin with a part missing: {error}") from error
-    if body.get("checksum") != checksum(body) or not _follows(seen):
+    if body.get("checksum") != checksum(body) or check_names(seen) is not None:
         raise UsageError(
             f"{path} was edited by hand: its names no longer follow from its facts",
             remedy="pin again with `specdeck fingerprint pin`",
         )
     return seen
-
-
-def _follows(seen: Fingerprint) -> bool:
-    return (seen.build, seen.path) == compute_names(seen.facts, partial=is_partial(seen.path))
 
 
 def _body(path: Path) -> dict[str, Any]:

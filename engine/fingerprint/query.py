@@ -10,6 +10,7 @@ import asyncio
 import re
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specdeck.engine.errors import BadPage, EngineError, NotAnEngine, SpecdeckError, Unsupported
@@ -22,6 +23,7 @@ from specdeck.engine.fingerprint.fingerprint import (
     refuse_long_places,
 )
 from specdeck.engine.fingerprint.name import compute_names
+from specdeck.engine.fingerprint.name_check import doubts_of
 from specdeck.engine.metrics.page import read_page
 from specdeck.engine.protocol.codec import WrongType, read_record, read_value
 from specdeck.engine.protocol.messages import EngineState
@@ -59,7 +61,8 @@ async def fetch_fingerprint(
         reply = await client.facts()
     except Unsupported:
         return await fetch_from_outside(client, wall=wall, ask_own=ask_own)
-    return parse_reply(reply, url=client.url, t=wall())
+    found = parse_reply(reply, url=client.url, t=wall())
+    return replace(found, unread=limit_unread((*doubts_of(found), *found.unread)))
 
 
 async def fetch_finished(
@@ -90,7 +93,10 @@ async def fetch_finished(
 
 
 def parse_reply(reply: dict[str, Any], *, url: str, t: float) -> Fingerprint:
-    """What the plugin answered; raises Unsupported for a plugin that knows no layers."""
+    """What the plugin answered, names and facts as they came.
+
+    Raises Unsupported for a plugin that knows no layers.
+    """
     if "names" not in reply:
         raise Unsupported(
             "the engine's specdeck plugin is older than its fingerprints",

@@ -7,13 +7,14 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from specdeck.engine.client.engine_client import EngineClient
 from specdeck.engine.errors import SpecdeckError, UsageError
 from specdeck.engine.fingerprint.compare import Comparison
 from specdeck.engine.fingerprint.fingerprint import Fingerprint, Progress
 from specdeck.engine.fingerprint.name import Layer
+from specdeck.engine.fingerprint.name_check import DOUBTS, check_names
 from specdeck.engine.fingerprint.pins import PinFile, PinPlaces, write_pin
 from specdeck.engine.fingerprint.query import fetch_fingerprint, fetch_finished, probe_behaviour
 from specdeck.engine.store import fingerprints as stored
@@ -64,16 +65,31 @@ class Verification:
 
 @dataclass(frozen=True, slots=True)
 class NameVerification:
-    """A name that was expected, and the one that the engine has; it says whether, and not what."""
+    """A name that was expected, and the one that the engine has; it says whether, and not what.
+
+    A name that does not follow from the engine's facts is not taken for what serves.
+    """
 
     layer: Layer
     expected: str
     found: str | None
+    reason: str | None = None
+    """Why the name that was found is not believed; None where it is."""
+
+    @classmethod
+    def of(cls, seen: Fingerprint, layer: Layer, expected: str) -> Self:
+        """What `seen` says to `expected`, a name of `layer`.
+
+        Where a part of the facts is hidden here, the engine's word has to do.
+        """
+        doubt = check_names(seen)
+        reason = None if doubt in (None, "hidden") else f"the names {DOUBTS[doubt]}"
+        return cls(layer, expected, seen.names[layer], reason)
 
     @property
     def same(self) -> bool:
-        """Whether they are the same name."""
-        return self.found == self.expected
+        """Whether they are the same name, and it is believed."""
+        return self.found == self.expected and self.reason is None
 
     def as_json(self) -> dict[str, Any]:
         """The keys of `fingerprint verify --expect NAME --json`."""

@@ -42,9 +42,17 @@ class NotPosted:
     """Why, for one line."""
 
 
+@dataclass(frozen=True, slots=True)
+class NotJudged:
+    """A check that has finished could not be held against the limit."""
+
+    line: str
+    """Why, for one line."""
+
+
 NO_LIMITS = Limits()
 
-WatchEvent = DriftEvent | Alert | NotPosted
+WatchEvent = DriftEvent | Alert | NotJudged | NotPosted
 
 
 class EngineWatch:
@@ -122,10 +130,12 @@ class EngineWatch:
         """What there is to tell after a reading, the webhook last."""
         told: list[WatchEvent] = []
         alerts, self._alerts = self._alerts, []
-        alerts += await self._look_at_checks(reading.t)
         for alert in alerts:
             told.append(alert)
             yield alert
+        async for judged in self._look_at_checks(reading.t):
+            told.append(judged)
+            yield judged
         async for event in self.drift.follow(reading):
             told.append(event)
             yield event
@@ -135,21 +145,26 @@ class EngineWatch:
     def _is_check_due(self, t: float) -> bool:
         return self._mismatch is not None and abs(t - self._checks_looked_at) >= CHECKS_APART_S
 
-    async def _look_at_checks(self, t: float) -> list[Alert]:
-        """The alert of a check that finished since the last look."""
+    async def _look_at_checks(self, t: float) -> AsyncIterator[Alert | NotJudged]:
+        """The alert of a check that finished since the last look, or why there can be none."""
         if self._mismatch is None or not self._is_check_due(t):
-            return []
+            return
         self._checks_looked_at = t
         try:
             outcome = await asyncio.to_thread(self._latest_check)
         except SpecdeckError:
-            return []  # a store that cannot be read now says nothing of its checks
+            return  # a store that cannot be read now says nothing of its checks
         finished = float("-inf") if outcome is None else outcome.t
         known, self._check_known = self._check_known, finished
         if outcome is None or known is None or finished <= known:
-            return []
-        alert = self._mismatch.take(outcome, self._url)
-        return [] if alert is None else [alert]
+            return
+        try:  # the statistics take a second to be imported
+            alert = await asyncio.to_thread(self._mismatch.take, outcome, self._url)
+        except SpecdeckError as error:
+            yield NotJudged(f"a check is not held against mismatch_max: {error.line()}")
+            return
+        if alert is not None:
+            yield alert
 
 
 async def post_events(

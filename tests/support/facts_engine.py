@@ -33,8 +33,11 @@ class FactsEngine(HttpEngine):
         """Of the reading of its weights; the last one for ever."""
         self.logprob = -0.5
         """Of the token that it answers everything with."""
-        able = (Capability("request_k", True),)
-        self._state = replace(state or engine_state(), capabilities=able)
+        base = state or engine_state()
+        able = (*base.capabilities, Capability("request_k", True))
+        self.other_names: tuple[str, str] | None = None
+        """Of build and path, which it tells in place of those that follow from its facts."""
+        self._state = replace(base, capabilities=able)
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         if self.away:
@@ -61,6 +64,7 @@ class FactsEngine(HttpEngine):
         reads = not progress["finished"]
         unread = [{"fact": "model", "reason": "being read"}] if reads else []
         tree, build, path = self.names(reads=reads)
+        build, path = self.other_names or (build, path)
         reply = {
             "facts": tree,
             "names": {"build": build, "path": path},

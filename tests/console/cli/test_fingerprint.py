@@ -173,6 +173,49 @@ def test_a_name_alone_can_be_expected(engine: FactsEngine, capsys: Captured) -> 
     assert f"{path} was expected" in capsys.readouterr().out
 
 
+def test_names_that_moved_while_no_fact_did_are_not_as_pinned(
+    engine: FactsEngine, capsys: Captured, tmp_path: Path
+) -> None:
+    assert deck("pin", engine.url) == 0
+    engine.other_names = "sd1:b" + "1" * 16, "sd1:p" + "2" * 16
+    capsys.readouterr()
+    gauges = tmp_path / "drift.prom"
+    assert deck("verify", engine.url, "--json", "--metrics-file", str(gauges)) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["same"], found["verdict"]) == (False, "unknown")
+    assert "the build's name moved and no fact tells why" in found["verdicts"][0]["text"]
+    assert found["partial"][0]["fact"] == "names"
+    assert f'verdict{{engine="{engine.url}",kind="same"}} 0.0' in gauges.read_text()
+
+
+def test_a_name_of_other_facts_is_not_taken_for_the_expected_one(
+    engine: FactsEngine, capsys: Captured
+) -> None:
+    _, build, path = engine.names()
+    engine.other_names = build, path
+    engine.facts["engine"]["vllm"] = "0.33.0"
+    why = "the names do not follow from the facts that came with them"
+    for name in (build, path):
+        assert deck("verify", engine.url, "--expect", name) == 1
+        assert f"is {name}; {why}" in capsys.readouterr().out
+        assert deck("verify", engine.url, "--expect", name, "--json") == 1
+        found = json.loads(capsys.readouterr().out)
+        assert (found["same"], found["found"], found["reason"]) == (False, name, why)
+
+
+def test_a_fact_that_is_spelt_like_the_api_key_leaves_an_expected_name_to_the_engine(
+    engine: FactsEngine, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("A_KEY", "a-name-of-the-house")
+    engine.facts["engine"]["comment"] = "a-name-of-the-house"
+    path = engine.names()[2]
+    given = (engine.url, "--expect", path, "--api-key-env", "A_KEY")
+    assert deck("verify", *given) == 0
+    assert "the names cannot be checked: a fact is spelt like" in capsys.readouterr().err
+    turn(engine, 1)
+    assert deck("verify", *given) == 1
+
+
 @pytest.mark.parametrize("expect", ["nowhere.json", "sd1:p123"])
 def test_what_cannot_be_expected_is_wrong_usage(
     engine: FactsEngine, capsys: Captured, expect: str

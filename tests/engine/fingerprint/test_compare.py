@@ -270,3 +270,35 @@ def test_the_work_grows_with_the_facts_and_not_with_their_square(part: str) -> N
         return count_calls(lambda: compare(before, after))
 
     assert work(400) < 3 * work(200)
+
+
+@pytest.mark.parametrize(
+    ("moved", "line"),
+    [
+        ({"build": "sd1:b" + "1" * 16, "path": "sd1:p" + "2" * 16}, "the build's name moved"),
+        ({"path": "sd1:p" + "2" * 16}, "the path's name moved"),
+    ],
+)
+def test_a_name_that_moved_without_a_fact_is_not_sameness(
+    fingerprints: Any, moved: dict[str, str], line: str
+) -> None:
+    before = fingerprints.seen()
+    found = compare(before, replace(before, **moved))
+    assert found.layers["path"]
+    expected = f"not every fact is known: {line} and no fact tells why"
+    assert (found.same, found.verdicts) == (False, (("unknown", expected),))
+
+
+def test_a_live_knob_does_not_tell_why_the_build_moved(fingerprints: Any) -> None:
+    after = replace(fingerprints.seen(live__k=5), build="sd1:b" + "1" * 16)
+    found = compare(fingerprints.seen(), after)
+    assert [kind for kind, _ in found.verdicts] == ["knob", "unknown"]
+    assert "the build's name moved" in found.lines()[1]
+
+
+def test_names_that_are_partial_on_both_sides_move_with_their_facts(fingerprints: Any) -> None:
+    before = fingerprints.seen(unread=OUTSIDE)
+    found = compare(before, fingerprints.seen(unread=OUTSIDE, config__model__dtype="float32"))
+    assert [kind for kind, _ in found.verdicts] == ["knob"]
+    found = compare(before, replace(before, path="sd1:p~" + "2" * 16))
+    assert [kind for kind, _ in found.verdicts] == ["unknown"]

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.support.fingerprints import Fingerprints, NamedEngine
+from tests.support.little_memory import limit_memory
 
 from specdeck.engine.client.secret import Secret
 from specdeck.engine.client.webhook import Webhook
@@ -23,6 +24,7 @@ from specdeck.engine.operations.watches import (
     CHECKS_APART_S,
     MOST_WAITING,
     EngineWatch,
+    NotJudged,
     NotPosted,
     WatchEvent,
     latest_check,
@@ -90,6 +92,19 @@ async def test_a_check_that_ends_while_somebody_watches_raises_and_clears_an_ale
     (cleared,) = await take(watch, engine, 110.0)
     assert isinstance(cleared, Alert)
     assert not cleared.is_raised
+
+
+async def test_a_check_that_no_memory_is_left_to_judge_is_told(
+    engine: NamedEngine, tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = Limits(mismatch_max=0.015)
+    watch = watching(engine, tmp_path, limits, latest=lambda: latest_check(store, URL))
+    await take(watch, engine, 10.0)
+    check(store, 35.0, 12)
+    limit_memory(monkeypatch)
+    (found,) = await take(watch, engine, 50.0)
+    assert isinstance(found, NotJudged)
+    assert found.line.startswith("a check is not held against mismatch_max: statistics require")
 
 
 async def test_without_a_limit_no_check_is_looked_at(engine: NamedEngine, tmp_path: Path) -> None:

@@ -1,0 +1,76 @@
+"""Answers a Prometheus within bounds: whoever reaches the port can hold a few connections only.
+
+prometheus_client's own server gives each connection a thread and waits for it without end, so that
+a thousand silent ones take all open files of a process that has an engine to verify.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from socketserver import TCPServer, ThreadingMixIn
+from typing import TYPE_CHECKING, Any, Final
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+MOST_CONNECTIONS: Final = 8
+"""At once; further ones are closed."""
+PATIENCE_S: Final = 5.0
+"""For the next bytes of a request, and for whoever takes the answer."""
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = PATIENCE_S
+
+    def log_message(self, format: str, *args: Any) -> None:  # the name it has there
+        """Says nothing: stderr is the command's."""
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+    def __init__(self, *args: Any) -> None:
+        self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        super().__init__(*args)
+
+    def server_bind(self) -> None:
+        """Binds without asking a name server who this is."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
+        self.setup_environ()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answers in a thread of its own, where one is free."""
+        if not self._free.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # no thread can be had
+            self._free.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """The answer, and then the place is free again."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Says nothing of a client that went away or kept silent."""
+
+
+def serve_metrics(registry: CollectorRegistry, port: int, address: str) -> None:
+    """Answers on `port` of `address` for as long as the process runs; raises OSError."""
+    from prometheus_client import make_wsgi_app
+
+    family, *_, place = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
+
+    class Server(_Server):
+        address_family = family
+
+    server = make_server(str(place[0]), port, make_wsgi_app(registry), Server, _Handler)
+    threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
