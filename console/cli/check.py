@@ -16,7 +16,7 @@ from contextlib import (
     closing,
     contextmanager,
 )
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,7 +31,7 @@ from specdeck.console.cli.check_arguments import (
 )
 from specdeck.console.cli.common import open_user_store, until_signal, write_or_log
 from specdeck.console.cli.engines import Access, access, require_vllm
-from specdeck.console.cli.memory import require_memory
+from specdeck.console.cli.gauges_file import GaugesFile
 from specdeck.console.cli.operator import find_operator
 from specdeck.console.cli.output import draw_over, emit, log, print_lines
 from specdeck.console.cli.run import start_reference_engine
@@ -68,6 +68,7 @@ from specdeck.engine.operations.check import (
     run_sampled_check,
 )
 from specdeck.engine.protocol.messages import AppliedChange, Change
+from specdeck.engine.special_functions import require_memory
 from specdeck.engine.store.checks import Checks
 from specdeck.engine.store.database import Store
 from specdeck.engine.text import format_duration, format_table, parse_duration
@@ -134,7 +135,6 @@ async def check_tokens(asked: CheckArguments, prompts: PromptSet) -> int:
                     log(f"specdeck: {event.error.line()}")
                     if gauges is not None:
                         gauges.mark_failed()
-                        _write_gauges(asked, gauges)
     return code
 
 
@@ -334,7 +334,7 @@ async def trip(to: Access, reason: str, retry_s: float) -> Trip:
 
 
 def _tell(
-    asked: CheckArguments, result: CheckResult, prompts: PromptSet, gauges: CheckGauges | None
+    asked: CheckArguments, result: CheckResult, prompts: PromptSet, gauges: ShownGauges | None
 ) -> int:
     """Prints a check, then writes it down wherever that was asked for; the exit code.
 
@@ -346,8 +346,7 @@ def _tell(
         _print(asked, data, report.check_lines)
     finally:
         if gauges is not None:
-            gauges.show(data, time.time())
-            unshown = _write_gauges(asked, gauges)
+            unshown = gauges.show(data, time.time())
         unwritten = _write_files(asked, data, prompts)
     code = _canary_code(asked, result) if asked.is_canary else CODES[data["verdict"]]
     return code or unshown or unwritten
@@ -366,18 +365,37 @@ def _print(asked: CheckArguments, data: dict[str, Any], lines: Callable[[Data], 
         print_lines(*lines(data))
 
 
-def _open_gauges(asked: CheckArguments) -> CheckGauges | None:
+@dataclass(frozen=True, slots=True)
+class ShownGauges:
+    """The gauges of the last check, and the file that they go to."""
+
+    gauges: CheckGauges
+    file: GaugesFile | None
+
+    def show(self, data: Data, t: float) -> int:
+        """The outcome of a check that ended at Unix time `t`; 0, or the code of what went wrong."""
+        self.gauges.show(data, t)
+        return self._write()
+
+    def mark_failed(self) -> None:
+        """The check could not be done; the last figures stay."""
+        self.gauges.mark_failed()
+        self._write()
+
+    def _write(self) -> int:
+        return 0 if self.file is None else self.file.write(self.gauges)
+
+
+def _open_gauges(asked: CheckArguments) -> ShownGauges | None:
     if asked.metrics_port is None and asked.metrics_file is None:
         return None
     gauges = CheckGauges(access(asked.engine).url)
     if asked.metrics_port is not None:
         gauges.serve(asked.metrics_port, asked.metrics_address)
-    return gauges
-
-
-def _write_gauges(asked: CheckArguments, gauges: CheckGauges) -> int:
-    place = asked.metrics_file
-    return 0 if place is None else write_or_log(partial(gauges.write, place))
+    file = None
+    if asked.metrics_file is not None:
+        file = GaugesFile(asked.metrics_file, after=None if asked.every is None else "check")
+    return ShownGauges(gauges, file)
 
 
 def _write_files(asked: CheckArguments, data: Data, prompts: PromptSet) -> int:

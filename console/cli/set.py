@@ -135,7 +135,7 @@ async def _make(to: Access, narrator: Narrator, *, as_json: bool) -> int:
         log(f"specdeck: {line}")
     if change.lease_s is not None and not change.judge:
         log(f"specdeck: the engine reverts this in {change.lease_s:g} s")
-    return 0
+    return 1 if narrator.is_contradicted else 0
 
 
 async def request_change(
@@ -235,6 +235,8 @@ class Narrator:
     """What is said once the outcome is printed."""
     stopped: TrialStopped | None = None
     """What became of an attended trial that was cut short."""
+    is_contradicted: bool = False
+    """Whether the engine's counters show that it has not made the change that it acknowledged."""
     _begun: ChangeApplied | None = None
     _observed: tuple[float | None, float | None] = (None, None)
     _trial: TrialTuning | None = None
@@ -252,6 +254,9 @@ class Narrator:
             self._say(f"{self._made}, but it is not in the audit log: {event.error.line()}")
         elif isinstance(event, ChangeObserved):
             self._observed = (event.k, event.after_ms)
+            if event.is_contradicted:
+                self.is_contradicted = True
+                self.later.append(event.line())
         elif isinstance(event, ChangeNotObserved):
             self.later.append(event.line())
         elif isinstance(event, TrialSeen):

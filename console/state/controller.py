@@ -409,7 +409,8 @@ class Controller:
                         self._tell_unrecorded(index, event.error)
                     elif isinstance(event, ChangeObserved):
                         self._count_proofs(index, -1)
-                        self.tell(event.line(), "good", index=index, kind="change")
+                        tone: Tone = "bad" if event.is_contradicted else "good"
+                        self.tell(event.line(), tone, index=index, kind="change")
                     elif isinstance(event, ChangeNotObserved):
                         self._count_proofs(index, -1)
                         if event.reason != "superseded":

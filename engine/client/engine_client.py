@@ -120,7 +120,7 @@ class EngineClient:
         """The plugin's word; raises Unsupported without the plugin or for a newer one."""
         data = await self._control("/state", bound=STATE)
         protocol = data.get("protocol")
-        if isinstance(protocol, int) and protocol > PROTOCOL:
+        if isinstance(protocol, int | float) and protocol > PROTOCOL:
             raise Unsupported(
                 f"the engine's specdeck plugin speaks protocol {protocol}, this one {PROTOCOL}",
                 remedy="update specdeck here",

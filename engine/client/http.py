@@ -307,14 +307,20 @@ def _refuse_key(url: str, body: dict[str, Any] | None, *, keyed: bool) -> Unauth
 
 
 def _error(reply: Reply) -> dict[str, Any] | None:
-    """The plugin's `{"error": {...}}`; None for what vLLM or a proxy says."""
+    """The plugin's `{"error": {...}}`; None for what vLLM or a proxy says.
+
+    Theirs is OpenAI's, with a message and a code as well, and says nothing of whether a change
+    was made.
+    """
     try:
         body = reply.json()
     except NotJson:
         return None
     error = body.get("error") if isinstance(body, dict) else None
-    named = isinstance(error, dict) and isinstance(error.get("message"), str) and "code" in error
-    return error if named and isinstance(error, dict) else None
+    if not isinstance(error, dict) or "remedy" not in error or "type" in error:
+        return None
+    texts = (error.get("message"), error.get("code"))
+    return error if all(isinstance(text, str) for text in texts) else None
 
 
 def parse_object(url: str, reply: Reply) -> dict[str, Any]:

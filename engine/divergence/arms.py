@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from specdeck.engine.client.retry import Retry, Sleep
-from specdeck.engine.errors import EngineError, Unreachable, Unsupported
+from specdeck.engine.errors import EngineError, Unreachable, Unsupported, UsageError
 from specdeck.engine.fingerprint.compare import leaves
 from specdeck.engine.fingerprint.fingerprint import refuse_long_places
 from specdeck.engine.metrics.page import read_page
@@ -45,6 +45,8 @@ class Facts:
     """The facts behind the fingerprint, flattened: what moved can be named later."""
     started: float | None = None
     """Unix time of the process, which stands for the engine where no fingerprint does."""
+    instance: str | None = None
+    """Of its start; of the engine behind it, whatever the address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +146,16 @@ async def describe_hard(
     )
 
 
+def refuse_itself(serving: Arm, reference: Arm) -> None:
+    """Raises UsageError where two addresses are of one engine."""
+    instance = serving.facts.instance
+    if instance is not None and instance == reference.facts.instance:
+        raise UsageError(
+            f"{reference.url} is the engine that is checked: it agrees with itself in any case",
+            remedy="name another one, or none to leave the draft out of single requests",
+        )
+
+
 async def describe_engine(
     client: EngineClient, model: str | None, retry: Retry | None = None
 ) -> tuple[Facts, Capability | None]:
@@ -177,6 +189,7 @@ async def describe_engine(
             system_fingerprint=state.system_fingerprint,
             details=details,
             started=state.started if state.fingerprint is None else None,
+            instance=state.instance,
         ),
         state.can("request_k"),
     )

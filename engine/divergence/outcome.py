@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from statistics import median
-from typing import Annotated, Any
+from typing import Any
 
 from specdeck.engine.divergence.answers import Answer
 from specdeck.engine.divergence.arms import Arm, Name
@@ -24,7 +24,7 @@ from specdeck.engine.divergence.statistics import Rate, p_any, p_any_bounds
 from specdeck.engine.divergence.structured import Validity, Violation
 from specdeck.engine.divergence.verdict import CheckEvidence, Verdict, judge
 from specdeck.engine.fingerprint.name import is_partial, own_part
-from specdeck.engine.protocol.codec import Within, WrongType, read_record
+from specdeck.engine.protocol.codec import Count, WrongType, read_record
 from specdeck.engine.store.checks import Checks, Pair, unreadable
 from specdeck.engine.text import format_count
 
@@ -35,10 +35,6 @@ _DUE = 4
 _NO_ACCIDENT = ("invalid", "material", "unreproduced", "reference_differs")
 LISTED = 1000
 """The most cases that a report lists; the counts are of all."""
-
-
-Count = Annotated[int, Within(0, 2**53)]
-"""Of pairs, requests or tokens, as a store may have it."""
 
 
 @dataclass(slots=True)
@@ -88,6 +84,14 @@ class ArmTotals:
         return [name for name in self.names if not is_partial(name)]
 
     @property
+    def shows_pin(self) -> bool:
+        """Whether the engine says of pinned requests what was drafted for them, or names the pin.
+
+        A gateway that drops what it does not know drops the pin as well.
+        """
+        return self.drafted is not None or self.pinned is not None
+
+    @property
     def idle(self) -> Rate:
         """Answers without any draft, of those that were long enough for some."""
         return Rate(self.undrafted, self.due)
@@ -131,6 +135,8 @@ class Totals:
     """Requests besides the four of a prompt that were answered with a whole answer."""
     looks: Count = 0
     """Passes over an answer that the target was fed."""
+    empty: Count = 0
+    """Prompts to which neither arm answered a single token."""
     compared: dict[str, Count] = field(default_factory=dict)
     """Tokens up to the first that differs, or to the end, by what was compared."""
     patterns: dict[str, Count] = field(default_factory=dict)
@@ -195,6 +201,7 @@ class Totals:
                 sums.see(answer)
         self.calibration.see("reference", reference[0])
         first, again = reference[:2]
+        self.empty += not (first.token_ids or serving[0].token_ids)
         common = common_length(first.token_ids, again.token_ids)
         self.calibration.compare(first, again, common)
         compared = {
@@ -490,6 +497,10 @@ def build_outcome(
         broken=next((v.line() for v in map(_violation, classes.listed) if v), None),
         drafted=totals.serving.drafted,
         idle=None if arms[0].drafts_by_text else totals.serving.idle,
+        empty=totals.empty,
+        compared=totals.compared.get("mismatches"),
+        reference_drafted=bool(totals.reference.drafted),
+        is_pinned=arms[1].grade == "hard" or totals.reference.shows_pin,
     )
     return Outcome(
         judge(evidence, threshold), threshold, totals, classes, arms, floor, excess, refused, calls,

@@ -219,6 +219,10 @@ class Refusal:
     reason: str
 
 
+_UNFINISHED = (None, "abort", "error")
+"""Reasons that vLLM gives for the end of an answer which the model has not ended."""
+
+
 class _RequestAtFault(Exception):
     """The request itself is at fault."""
 
@@ -274,7 +278,9 @@ class Asker:
             began = self._clock()
             async with aclosing(self.pieces(prompt, stream=stream)) as pieces:
                 found = [each async for each in pieces]
-            return assemble(found, self._clock() - began)
+            answer = assemble(found, self._clock() - began)
+            self._refuse_part(answer.finish)
+            return answer
 
         return await self._ask(once)
 
@@ -316,7 +322,9 @@ class Asker:
         async def once() -> Answer:
             began = self._clock()
             reply = await self._look(wanted, count, candidates)
-            return assemble([parse_piece(reply)], self._clock() - began)
+            answer = assemble([parse_piece(reply)], self._clock() - began)
+            self._refuse_part(answer.finish)
+            return answer
 
         return await self._ask(once)
 
@@ -381,11 +389,14 @@ class Asker:
                 drawn = tuple(
                     read_value(_TOKENS, choice.get("token_ids"), "token_ids") for choice in choices
                 )
+                ends = [_read_end(choice) for choice in choices]
                 told = (one.get("prompt_token_ids") for one in (*choices[:1], reply))
                 prompt_ids = next((ids for ids in told if ids is not None), None)
                 asked = read_value(_TOKENS | None, prompt_ids, "prompt_token_ids")
             except WrongType as error:
                 raise NotAnEngine(f"{arm.url} returns no token ids: {error}") from error
+            for end in ends:
+                self._refuse_part(end)
             if len(drawn) != n:
                 raise NotAnEngine(f"{arm.url} returns {len(drawn)} of {n} continuations")
             longest = max(map(len, drawn), default=0)
@@ -505,6 +516,13 @@ class Asker:
             error = EngineError(f"{self.arm.url} broke off an answer: {why}")
             raise TryAgain(error, accident=True)
 
+    def _refuse_part(self, finish: str | None) -> None:
+        """Refuses an answer that did not come to its end: nobody knows what it would have said."""
+        if finish in _UNFINISHED:
+            why = "no finish_reason" if finish is None else f"finish_reason {finish}"
+            error = EngineError(f"{self.arm.url} broke off an answer: {why}")
+            raise TryAgain(error, accident=True)
+
     def _judge(self, reply: Reply) -> None:
         if reply.is_success:
             return
@@ -516,6 +534,12 @@ class Asker:
             raise refusal(self.arm.url, reply, control=False, keyed=keyed)
         error = Unreachable(f"{self.arm.url} answers {status}", remedy="see the engine's log")
         raise TryAgain(error, wait_s=_retry_after(reply), accident=status == 500)
+
+
+def _read_end(choice: Mapping[str, Any]) -> str | None:
+    """Why it ended; raises WrongType."""
+    end: str | None = read_value(str | None, choice.get("finish_reason"), "finish_reason")
+    return end
 
 
 def _drop_impossible_ids(piece: Piece, prompt: Prompt) -> Piece:

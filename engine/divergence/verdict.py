@@ -40,6 +40,15 @@ class CheckEvidence:
     """Tokens drafted for the serving arm's answers; None where the engine does not say."""
     idle: Rate | None = None
     """Serving answers without any draft, of those that were long enough; None: of no meaning."""
+    empty: int = 0
+    """Prompts to which neither arm answered a single token."""
+    compared: int | None = None
+    """Tokens of both arms that were held against each other; None where nobody has counted."""
+    reference_drafted: bool = False
+    """Whether anything was drafted for the reference's answers."""
+    is_pinned: bool = True
+    """Whether a soft reference has shown that its requests drafted nothing; of no meaning in a
+    hard one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +116,29 @@ def _doubt(found: CheckEvidence, weighed: Verdict) -> Verdict:
             " answer again, sides with serving"
         )
         return Verdict("inconclusive", text)
-    idle = found.idle
-    if weighed.word == "pass" and idle is not None and (idle.rate or 0.0) > IDLE:
-        text = (
+    if weighed.word == "pass" and (missing := _find_gap(found)) is not None:
+        return Verdict("inconclusive", missing)
+    return weighed
+
+
+def _find_gap(found: CheckEvidence) -> str | None:
+    """What a pass cannot rest on."""
+    prompts, idle = found.mismatches.of, found.idle
+    if found.empty > IDLE * prompts:
+        return f"{found.empty} of {prompts} answers have no token in either arm"
+    if found.compared is not None and found.compared <= prompts:
+        # The first token of an answer comes of its prompt alone.
+        return "the answers have no more than a token each, so speculation was not tried"
+    if found.reference_drafted:
+        return "the reference drafted as well, so it is not the target alone"
+    if not found.is_pinned:
+        return "nothing shows that the reference's requests were left without drafts"
+    if idle is not None and (idle.rate or 0.0) > IDLE:
+        return (
             f"nothing was drafted for {idle.count} of {idle.of} serving answers,"
             " so speculation was not tried in them"
         )
-        return Verdict("inconclusive", text)
-    return weighed
+    return None
 
 
 def _rate(found: CheckEvidence, threshold: float) -> Verdict:
@@ -123,7 +147,8 @@ def _rate(found: CheckEvidence, threshold: float) -> Verdict:
         return Verdict("inconclusive", "nothing was asked twice, so no floor is known")
     beyond = " beyond the noise floors" if excess.has_noise else ""
     if excess.upper <= threshold:
-        return Verdict("pass", f"at most {excess.upper:.2%} differ{beyond} (one-sided 95% bound)")
+        most = max(0.0, excess.upper)
+        return Verdict("pass", f"at most {most:.2%} differ{beyond} (one-sided 95% bound)")
     if excess.p <= SIGNIFICANT and excess.least.value > threshold:
         ties = " though every one is a near tie" if not found.material else ""
         text = f"{excess.least.value:.2%} differ{beyond} (p = {excess.p:.1g}){ties}"

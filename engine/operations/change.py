@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from specdeck.engine.errors import (
     NoReply,
+    NotAnEngine,
     SpecdeckError,
     Stalled,
     Unauthorized,
@@ -36,6 +37,7 @@ from specdeck.engine.protocol.messages import (
     EngineState,
     LastChange,
 )
+from specdeck.engine.text import format_value
 
 if TYPE_CHECKING:
     from specdeck.engine.client.engine_client import EngineClient
@@ -58,6 +60,10 @@ SILENCE_S = 5.0
 
 SETTLED_S = 1.0
 """Drafts of varying length (n-gram, the last tokens of a request) are averaged this long."""
+
+_EXCESS = 0.5
+"""Draft tokens per draft beyond the k that was set: drafts and their tokens are not counted in one
+moment."""
 
 POLL_S = 0.1
 """Between two looks of a command that waits for a change to be seen."""
@@ -107,14 +113,27 @@ class ChangeObserved:
     """Draft tokens per draft in steps after the change; 0 when tokens came without drafts."""
     after_ms: float
     """From the request to the counters that show it, milliseconds."""
+    most: float | None = None
+    """The k that no draft should exceed; None where that is not known."""
+
+    @property
+    def is_contradicted(self) -> bool:
+        """Whether the engine drafts more than it says. Fewer are a drafter's own affair: n-grams
+        are not always found, and the last tokens of an answer have no room."""
+        return self.most is not None and self.k >= self.most + _EXCESS
 
     def line(self) -> str:
         """For a person.
 
-        >>> ChangeObserved(3.0, 412.4).line()
+        >>> ChangeObserved(3.0, 412.4, 3.0).line()
         'observed k 3.0 · 412 ms after the request'
+        >>> ChangeObserved(5.0, 412.4, 3.0).line()
+        'NOT made: the counters show k 5.0 412 ms after the request, not 3'
         """
-        return f"observed k {self.k:.1f} · {self.after_ms:.0f} ms after the request"
+        later = f"{self.after_ms:.0f} ms after the request"
+        if self.most is not None and self.is_contradicted:
+            return f"NOT made: the counters show k {self.k:.1f} {later}, not {self.most:g}"
+        return f"observed k {self.k:.1f} · {later}"
 
 
 Unobserved = Literal["no_traffic", "no_draft", "superseded", "restarted", "unreachable"]
@@ -278,7 +297,9 @@ async def _ask(
 ) -> AppliedChange:
     """The engine's word on `change`, also where its reply was lost."""
     try:
-        return await client.put(change)
+        applied = await client.put(change)
+        _require_answer(client.url, change, applied)
+        return applied
     except SpecdeckError as error:
         if is_refusal(error):
             raise
@@ -288,6 +309,23 @@ async def _ask(
         if found is None:
             raise
         return found
+
+
+def _require_answer(url: str, change: Change, applied: AppliedChange) -> None:
+    """Raises NotAnEngine where the engine's word is of another change than was asked for.
+
+    The breaker has words of its own, and a judged trial begins without what it tries.
+    """
+    if change.judge:
+        return
+    for name in ("k", "mode", "fallback", "policy"):
+        asked, found = getattr(change, name), applied.applied.get(name)
+        if asked is not None and found != asked:
+            said = "does not tell" if found is None else f"has {name}={format_value(found)} as"
+            raise NotAnEngine(
+                f"{url} was asked for {name}={asked}, and {said} what it made of it",
+                remedy="look at its state: the change may have been made",
+            )
 
 
 async def _find_outcome(
@@ -395,11 +433,14 @@ class Proof:
     _answered_at: float | None = None
     _observed: float | None = None
     _seen_at: float | None = None
+    _has_pins: bool = False
+    """Whether a request had a k of its own meanwhile."""
 
     def take(self, look: Look) -> ChangeObserved | ChangeNotObserved | None:
         """The end of the proof, where `look` brings it."""
         now = look.sample.at
         self._idle, self._answered_at = look.is_idle, now
+        self._has_pins |= look.state.pinned > 0
         if look.state.instance != self.known.instance or self._is_restarted(look.sample):
             return ChangeNotObserved("restarted")
         if look.version > self.applied.version:
@@ -460,5 +501,7 @@ class Proof:
 
     def _conclude(self) -> ChangeObserved | ChangeNotObserved:
         if self._observed is not None and self._seen_at is not None:
-            return ChangeObserved(self._observed, (self._seen_at - self.requested_at) * 1e3)
+            most = None if self._has_pins else expected_k(self.known, self.applied)
+            after_ms = (self._seen_at - self.requested_at) * 1e3
+            return ChangeObserved(self._observed, after_ms, most)
         return ChangeNotObserved("no_traffic" if self._idle and not self._windows else "no_draft")

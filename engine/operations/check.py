@@ -19,7 +19,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 from specdeck.engine.client.retry import RETRY_S, Retry, WaitingForEngine
 from specdeck.engine.client.secret import Secret
-from specdeck.engine.divergence.arms import Arm, describe_hard, describe_soft, fetch_counters
+from specdeck.engine.divergence.arms import (
+    Arm,
+    describe_hard,
+    describe_soft,
+    fetch_counters,
+    refuse_itself,
+)
 from specdeck.engine.divergence.canary import Canary
 from specdeck.engine.divergence.history import (
     History,
@@ -221,6 +227,8 @@ class ArmPair:
         else:
             clients = serving.client, reference.client
             self.arms = await describe_hard(*clients, self.options.model, self._retry)
+            if reference is not serving:  # as where one is measured alone
+                refuse_itself(*self.arms)
         ours = self._http(serving)
         theirs = ours if reference is None else self._http(reference)
         one, other = self.arms

@@ -27,6 +27,8 @@ from tests.support.pages import recorded_page
 
 STATE, TUNING, CONTROL = f"{PREFIX}/state", f"{PREFIX}/tuning", f"{PREFIX}/control"
 FACTS, STEPS = f"{PREFIX}/facts", f"{PREFIX}/steps"
+COHORTS, REQUESTS = f"{PREFIX}/cohorts", f"{PREFIX}/requests"
+CALIBRATE = f"{PREFIX}/calibrate"
 METRICS, VERSION, MODELS, COMPLETIONS = "/metrics", "/version", "/v1/models", "/v1/completions"
 
 ESCAPES = "\x1b]52;c;cHduZWQ=\x07\x1b]0;owned\x07\x9b31m\x1b[2J\u202eevil\r\x00\x08\x85\nforged"

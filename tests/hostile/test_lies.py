@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -94,11 +95,30 @@ def test_every_command_works_where_nobody_lies(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Otherwise the lies above would be told to commands that end before they hear them."""
-    for name in COMMANDS.keys() - {"sweep", "fingerprint --json"}:
+    for name in COMMANDS.keys() - {"fingerprint --json"}:
         with LyingEngine({}, honest=BusyEngine().answer) as engine:
             assert outcome(line(name, engine.url)) in (0, 1), (name, capsys.readouterr().err)
             assert engine.asked
         capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [{"requests": -5000}, {"requests": 0}, {"committed": -8}, {"seconds": -0.2},
+     {"seconds": 1e18}, {"accepted": -1}, {"drafted": 2**53 + 1}],
+    ids=str,
+)  # fmt: skip
+def test_a_step_that_none_is_ends_a_sweep_with_a_line(
+    odd: dict[str, Any], home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    busy = BusyEngine()
+    busy.odd = odd
+    with LyingEngine({}, honest=busy.answer) as engine:
+        code = outcome(line("sweep", engine.url))
+    said = capsys.readouterr()
+    assert_harmless(code, said.out, said.err, files=files_under(home))
+    assert (code, busy.k) == (3, 5), said.err
+    assert "something unexpected" in said.err
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])

@@ -75,7 +75,9 @@ def escapes() -> dict[str, Lie]:
             {"before": {"k": 5, ESCAPES: ESCAPES}, "applied": {"k": 3, "policy": ESCAPES},
              "version": 2, "step": 9, "notices": [ESCAPES]}
         ),
-        COMPLETIONS: reply({"choices": [{"text": ESCAPES, "token_ids": [1]}]}),
+        COMPLETIONS: reply(
+            {"choices": [{"text": ESCAPES, "token_ids": [1], "finish_reason": "stop"}]}
+        ),
     }  # fmt: skip
 
 

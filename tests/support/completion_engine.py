@@ -128,7 +128,7 @@ class CompletionEngine:
         return engine_state(
             started=1.0, step=1, drafts=1, drafted_per_position=(1,) * 5,
             accepted_per_position=(1,) * 5, running=0, system_fingerprint=None,
-            capabilities=(pin,),
+            capabilities=(pin,), instance=self.url,
         )  # fmt: skip
 
     def connect(self) -> CheckedEngine:
@@ -230,7 +230,7 @@ class CompletionEngine:
         tops = [{own: -0.25, second: -0.25 - margin} for own, second, margin in likely]
         ids = [own for own, *_ in likely]
         choice = _choice(body, ids, [-0.25] * len(ids), tops, "", None)
-        return httpx.Response(200, json={"choices": [choice]})
+        return httpx.Response(200, json={"choices": [choice | {"finish_reason": "length"}]})
 
     def _prompt_of(self, tokens: list[int]) -> tuple[str, int]:
         """The prompt that tokens begin with, and how many of them it is."""
@@ -252,7 +252,8 @@ class CompletionEngine:
         for _ in range(body["n"]):
             first = random.choice((1, 2, 3))
             second = 9 if random.random() < bias else random.choice((4, 5, 6, 9))
-            choices.append({"token_ids": [first, second][: body["max_tokens"]]})
+            drawn = [first, second][: body["max_tokens"]]
+            choices.append({"token_ids": drawn, "finish_reason": "length"})
         return httpx.Response(200, json=_with_prompt(body, {"choices": choices}, self._ids(text)))
 
     def _weighed(self, body: dict[str, Any], drawn: int) -> httpx.Response:
@@ -341,6 +342,10 @@ def _stream(
         if at and "delta" in choice:
             choice["delta"] = {}
         events.append({"choices": [choice]})
+    if events:
+        events[-1]["choices"][0]["finish_reason"] = "length"
+    else:
+        events.append({"choices": [{"text": "", "finish_reason": "length"}]})
     events[0] = _with_prompt(body, events[0], prompt)
     events.append({"choices": [], "metrics": _metrics(drafted)})
     lines = [f"data: {json.dumps(event)}\n\n" for event in events] + ["data: [DONE]\n\n"]

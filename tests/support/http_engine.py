@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -36,10 +37,7 @@ class HttpEngine:
             "/v1/models": (200, {"data": [{"id": "demo"}]}),
             "/metrics": (200, recorded_page("speculative")),
             f"{PREFIX}/state": (200, engine_state().as_json()),
-            f"{PREFIX}/control": (
-                200,
-                {"before": {"k": 5}, "applied": {"k": 3}, "version": 1, "step": 100},
-            ),
+            f"{PREFIX}/control": acknowledge,
         }
         self.answers = usual if answers is None else answers
 
@@ -51,6 +49,14 @@ class HttpEngine:
     def sent_to(self, end: str) -> list[httpx.Request]:
         """What was asked at a path with this end, in order."""
         return [request for request in self.asked if request.url.path.endswith(end)]
+
+
+def acknowledge(request: httpx.Request) -> httpx.Response:
+    """The plugin's answer to a change that it makes."""
+    was = {"k": 5, "mode": "speculate", "policy": "fixed", "breaker": "closed"}
+    turned = {name: value for name, value in json.loads(request.content).items() if name in was}
+    before = {name: was[name] for name in turned}
+    return answer(200, {"before": before, "applied": turned, "version": 1, "step": 100})
 
 
 def answer(status: int, body: object) -> httpx.Response:

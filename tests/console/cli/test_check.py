@@ -30,7 +30,7 @@ from specdeck.engine.divergence.prompts import (
     parse_prompt,
     repeat_prompt,
 )
-from specdeck.engine.errors import UsageError
+from specdeck.engine.errors import Unreachable, UsageError
 from specdeck.engine.operations.check import CheckEvent
 from specdeck.engine.protocol.messages import PREFIX, TOKEN_HEADER, Capability
 
@@ -78,7 +78,11 @@ class CheckedEngine(HttpEngine):
         left = self.stalls.get(path, 0)
         self.stalls[path] = left - 1
         if left > 0:
-            stalled = {"code": "stalled", "message": "the engine core has not answered for 4 s"}
+            stalled = {
+                "code": "stalled",
+                "message": "the engine core has not answered for 4 s",
+                "remedy": None,
+            }
             return httpx.Response(503, json={"error": stalled})
         return super().__call__(request)
 
@@ -117,11 +121,13 @@ class CheckedEngine(HttpEngine):
         if isinstance(body["prompt"], list):  # tokens, for the target to go on after
             tops = [{"token_id:5": -0.25, "token_id:9": -3.0}] * body["max_tokens"]
             own = {"token_logprobs": [-0.25] * len(tops), "top_logprobs": tops}
-            return {"choices": [{"text": "x", "token_ids": [5] * len(tops), "logprobs": own}]}
+            choice = {"text": "x", "token_ids": [5] * len(tops), "logprobs": own}
+            return {"choices": [choice | {"finish_reason": "length"}]}
         if "n" in body:
             draw = Random(body["prompt"])  # the same of every arm
             drawn = ([5, draw.randrange(6, 9)] for _ in range(body["n"]))
-            return {"choices": [{"token_ids": one, "prompt_token_ids": [1, 2]} for one in drawn]}
+            told = {"prompt_token_ids": [1, 2], "finish_reason": "length"}
+            return {"choices": [{"token_ids": one, **told} for one in drawn]}
         pinned = "vllm_xargs" in body
         wrong = body["prompt"] in self.wrong and not pinned
         random = Random(body["prompt"])
@@ -594,6 +600,45 @@ def test_a_canary_goes_on_where_a_report_cannot_be_written(
     assert len(said.out.splitlines()) == 2
     assert said.err.count("file name too long") == 2
     assert f'specdeck_check_up{{engine="{engine.url}"}} 1.0' in gauges.read_text()
+
+
+def test_a_gauges_file_that_cannot_be_written_is_told_once_for_each_reason(
+    engine: CheckedEngine,
+    prompts: Path,
+    tmp_path: Path,
+    capsys: Captured,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder, aside, check = tmp_path / "collected", tmp_path / "aside", CheckSeries.check
+    folder.mkdir()
+    gauges, begun = folder / "a.prom", 0
+
+    async def follow(series: CheckSeries) -> AsyncGenerator[CheckEvent, None]:
+        nonlocal begun
+        begun += 1
+        if begun in (2, 5):  # a disk that goes, and comes back as something else
+            folder.rename(aside)
+        if begun == 5:
+            folder.touch()
+        if begun == 4:
+            aside.rename(folder)
+        if begun == 7:
+            raise UsageError("that is enough")
+        if begun == 3:
+            raise Unreachable("no answer")
+        async for event in check(series):
+            yield event
+
+    monkeypatch.setattr(CheckSeries, "check", follow)
+    words = ["check", engine.url, "--prompts", str(prompts), "--limit", "3", "--json"]
+    assert outcome([*words, "--every", "0.01s", "--metrics-file", str(gauges)]) == 2
+    said = [line for line in capsys.readouterr().err.splitlines() if "a.prom" in line]
+    again = "check --metrics-file; it is tried again after each check"
+    assert said == [
+        f"specdeck: {gauges}: no such file or directory: {again}",
+        f"specdeck: {gauges} is written again",
+        f"specdeck: {gauges}: not a directory: {again}",
+    ]
 
 
 def test_an_engine_that_is_away_is_code_3(capsys: Captured) -> None:

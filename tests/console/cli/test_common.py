@@ -13,8 +13,9 @@ import pytest
 from specdeck.console.app import Console
 from specdeck.console.cli.common import finish, open_user_store, run_console, until_signal
 from specdeck.console.cli.crash import Crash
+from specdeck.console.cli.first_and_last import INTERRUPTED
 from specdeck.console.cli.output import print_lines
-from specdeck.console.cli.signals import INTERRUPTED, SIGNALS
+from specdeck.console.cli.signals import SIGNALS
 from specdeck.engine.paths import locations
 from specdeck.engine.store.audit import Action, AuditLog
 from specdeck.engine.store.database import Store

@@ -223,7 +223,8 @@ def test_a_signal_ends_a_question_as_interrupted(
 
 
 EARLY = """
-import os, signal, sys
+import os, sys
+import _signal as signal
 
 _, early, number, *words = sys.argv
 sys.argv[1:] = words
@@ -231,7 +232,7 @@ sys.argv[1:] = words
 class Interrupted:
     def find_spec(self, name, path=None, target=None):
         if name == early:
-            exec("os.kill(os.getpid(), signal.Signals[number])")
+            exec("os.kill(os.getpid(), getattr(signal, number))")
 
 sys.meta_path.insert(0, Interrupted())
 from specdeck.__main__ import main
@@ -242,7 +243,8 @@ main()
 
 @pytest.mark.parametrize("number", ["SIGTERM", "SIGHUP", "SIGINT"])
 @pytest.mark.parametrize(
-    "module", ["specdeck.console.cli.main", "click", "specdeck.console.cli.watch", "httpx"]
+    "module",
+    ["enum", "typing", "specdeck.console.cli.main", "click", "specdeck.console.cli.watch", "httpx"],
 )
 def test_a_signal_in_the_midst_of_an_import_ends_as_interrupted(
     module: str, number: str, home: Path
@@ -250,6 +252,43 @@ def test_a_signal_in_the_midst_of_an_import_ends_as_interrupted(
     process = watching([sys.executable, "-c", EARLY, module, number, "watch", AWAY], home)
     out, said = process.communicate(timeout=60)
     assert (process.returncode, out, said) == (130, "", "")
+
+
+LATE = """
+import os, sys
+import _signal as signal
+
+class Late:
+    def __init__(self, number):
+        self.kill, self.it = os.kill, (os.getpid(), getattr(signal, number))
+
+    def __del__(self):
+        self.kill(*self.it)
+
+late, number = Late(sys.argv.pop(1)), sys.argv.pop(1)
+if number == "thread":
+    import threading, time
+    threading.Thread(target=lambda: (time.sleep(1.0), os.kill(*late.it), time.sleep(600))).start()
+from specdeck.__main__ import main
+main()
+"""
+"""Sends this process a signal when Python deletes this module, or while it waits for a thread."""
+
+
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGHUP", "SIGINT"])
+@pytest.mark.parametrize(("words", "code"), [(["ps", "--json"], 0), (["doctor", AWAY], 3)], ids=str)
+def test_a_signal_after_all_is_said_leaves_the_exit_code(
+    words: list[str], code: int, number: str, home: Path
+) -> None:
+    process = watching([sys.executable, "-c", LATE, number, "end", *words], home)
+    process.communicate(timeout=60)
+    assert process.returncode == code
+
+
+def test_a_signal_ends_the_wait_for_a_thread_at_the_end(home: Path) -> None:
+    process = watching([sys.executable, "-c", LATE, "SIGTERM", "thread", "ps"], home)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
 
 
 @pytest.mark.parametrize("files", [6, 8])
@@ -292,15 +331,14 @@ main()
 """A name server that does not answer, as one behind a line that is down."""
 
 
-GIVEN_UP = (3, -signal.SIGTERM)
-"""Of a command that tells so some seconds later, and then of Python, which ends: a signal may be
-slow to come."""
+GIVEN_UP = 3
+"""Of a command that tells so some seconds later: a signal may be slow to come."""
 
 
 @pytest.mark.parametrize(
     ("words", "codes"),
-    [(["watch"], (130,)), (["record"], (130,)), (["set", "k=3"], (130, *GIVEN_UP)),
-     (["doctor"], (130, *GIVEN_UP)), (["load"], (130, *GIVEN_UP))],
+    [(["watch"], (130,)), (["record"], (130,)), (["set", "k=3"], (130, GIVEN_UP)),
+     (["doctor"], (130, GIVEN_UP)), (["load"], (130, GIVEN_UP))],
     ids=lambda value: str(value[0]),
 )  # fmt: skip
 def test_a_signal_ends_the_look_up_of_a_name(
@@ -362,7 +400,10 @@ def test_debug_shows_no_line_of_a_config_that_is_no_yaml(tmp_path: Path, capsys:
 
 
 @pytest.mark.parametrize("megabytes", [120, 300])
-@pytest.mark.parametrize("words", [["check"], ["gate", "--save", "baseline.json"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [["check"], ["gate", "--save", "baseline.json"], ["why"], ["why", "--last", "1m"]],
+    ids=" ".join,
+)  # fmt: skip
 def test_a_check_that_gets_no_memory_is_3(words: list[str], megabytes: int, tmp_path: Path) -> None:
     """OpenBLAS tried for ever to get it, and heard no signal; a little more was a defect."""
     command = Command(tmp_path)
@@ -376,9 +417,12 @@ def test_a_check_that_gets_no_memory_is_3(words: list[str], megabytes: int, tmp_
     assert f"and the limit is {megabytes} MB: raise `ulimit -v`" in done.stderr
 
 
-def test_memory_that_runs_out_is_3(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread")], ids=str)
+def test_memory_that_runs_out_is_3(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
     def run_out(*_: object) -> None:
-        raise MemoryError
+        raise error
 
     monkeypatch.setattr("specdeck.console.cli.check.load_prompts", run_out)
     said = assert_said(["check", AWAY], (3,), capsys)

@@ -78,6 +78,16 @@ def test_a_part_goes_to_a_file_that_stays(tmp_path: Path, capsys: Captured) -> N
     assert sorted(one.name for one in tmp_path.iterdir()) == ["a.csv", "home"]
 
 
+@pytest.mark.parametrize("option", ["-o", "--output"])
+def test_a_dash_is_stdout(option: str, tmp_path: Path, capsys: Captured) -> None:
+    assert outcome(["export", URL, option, "-", "--force"]) == 0
+    assert len(rows(capsys.readouterr().out)) == SECONDS + 20
+    assert not (tmp_path / "-").exists()
+    assert outcome(["export", URL, option, "./-"]) == 0
+    assert capsys.readouterr().out == ""
+    assert len(rows((tmp_path / "-").read_text())) == SECONDS + 20
+
+
 def test_an_incident_file_is_a_recording_as_well(capsys: Captured) -> None:
     assert outcome(["incident", URL, "--last", "20m", "-o", "a.zip"]) == 0
     capsys.readouterr()

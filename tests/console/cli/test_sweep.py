@@ -15,8 +15,8 @@ from tests.support.escapes import PLANTED, assert_harmless
 
 from specdeck.console.cli.common import until_signal
 from specdeck.console.cli.engines import Access
+from specdeck.console.cli.first_and_last import INTERRUPTED
 from specdeck.console.cli.main import outcome
-from specdeck.console.cli.signals import INTERRUPTED
 from specdeck.console.cli.sweep import sweep
 from specdeck.console.cli.sweep_report import (
     SweepScreen,

@@ -72,7 +72,9 @@ async def test_a_token_is_tried_without_a_change(status: int) -> None:
 
     def answer(request: httpx.Request) -> httpx.Response:
         asked.append(request)
-        return httpx.Response(status, json={"error": {"code": "nonsense", "message": "no change"}})
+        return httpx.Response(
+            status, json={"error": {"code": "nonsense", "message": "no change", "remedy": None}}
+        )
 
     engine = of(answer)
     with pytest.raises(Unsupported, match="read-only"):

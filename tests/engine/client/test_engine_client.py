@@ -67,6 +67,10 @@ def refused(code: str, message: str = "no", remedy: str | None = None) -> dict[s
     return {"error": {"code": code, "message": message, "remedy": remedy}}
 
 
+def foreign(code: int | str) -> dict[str, Any]:
+    return {"error": {"message": "so", "type": "upstream", "param": None, "code": code}}
+
+
 async def test_a_page_comes_as_text_and_uncompressed() -> None:
     asked: list[httpx.Request] = []
 
@@ -296,8 +300,9 @@ async def test_an_engine_without_the_plugin_says_how_to_get_it() -> None:
 
 
 async def test_a_newer_protocol_is_not_guessed_at(state: State) -> None:
-    with pytest.raises(Unsupported, match="speaks protocol 2, this one 1"):
-        await of(always(200, {**state().as_json(), "protocol": 2})).state()
+    for newer in (2, 2.0):
+        with pytest.raises(Unsupported, match=f"speaks protocol {newer}, this one 1"):
+            await of(always(200, {**state().as_json(), "protocol": newer})).state()
 
 
 @pytest.mark.parametrize(
@@ -315,6 +320,11 @@ async def test_a_newer_protocol_is_not_guessed_at(state: State) -> None:
             "set SPECDECK_ADMIN_TOKEN, or give --admin-token-file",
         ),
         (500, {"error": "x"}, EngineError, f"{URL} answers 500: see the engine's log"),
+        # A gateway's own, in vLLM's form: what it says is none of the plugin's words.
+        (503, foreign(503), NoReply, f"{URL} answers 503: see its log"),
+        (503, foreign("503"), NoReply, f"{URL} answers 503: see its log"),
+        (409, foreign(409), EngineError, f"{URL} answers 409: see the engine's log"),
+        (400, foreign(400), NotAnEngine, f"{URL} answers 400: not a vLLM server: check the URL"),
     ],
 )
 async def test_a_refused_change_is_named(

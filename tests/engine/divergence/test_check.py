@@ -15,12 +15,12 @@ import httpx
 import pytest
 from tests.engine.divergence.conftest import Bench
 from tests.support.checks import finish_check
-from tests.support.completion_engine import CompletionEngine
+from tests.support.completion_engine import CompletionEngine, Fault
 
 from specdeck.engine.divergence import report
 from specdeck.engine.divergence.outcome import Outcome
 from specdeck.engine.divergence.runner import CheckProgress, Found
-from specdeck.engine.errors import EngineError, Unsupported
+from specdeck.engine.errors import EngineError, Unsupported, UsageError
 from specdeck.engine.operations.check import begin_run
 
 
@@ -235,6 +235,61 @@ async def test_an_arm_that_drafts_nothing_was_not_tried(bench: Bench) -> None:
     outcome = await checked(bench, bench.lab(Idle(), max_tokens=6), bench.many(200))
     assert outcome.verdict.word == "inconclusive"
     assert "drafted nothing" in outcome.verdict.reason
+
+
+class Short(CompletionEngine):
+    """Answers `tokens` at most to every prompt but the first ones."""
+
+    def __init__(self, tokens: int, but: int = 0) -> None:
+        super().__init__(drafts=False, named=["sd1:p0"])
+        self._tokens, self._whole = tokens, {str(n) for n in range(but)}
+
+    def _said(self, text: str, tokens: int, fault: Fault | None) -> Any:
+        number = text.rpartition(" ")[2]
+        return super()._said(text, tokens if number in self._whole else self._tokens, fault)
+
+
+@pytest.mark.parametrize(
+    ("engine", "reason"),
+    [
+        (Short(0), "200 of 200 answers have no token"),
+        (Short(0, but=171), "30 of 200 answers have no token"),
+        (Short(1), "no more than a token each"),
+    ],
+)
+async def test_answers_without_tokens_prove_nothing(
+    bench: Bench, engine: Short, reason: str
+) -> None:
+    outcome = await checked(bench, bench.lab(engine, max_tokens=6), bench.many(200))
+    assert outcome.verdict.word == "inconclusive"
+    assert reason in outcome.verdict.reason
+
+
+async def test_a_reference_that_drafts_is_none(bench: Bench) -> None:
+    ours, other = bench.engine(), bench.engine(url="http://other")
+    outcome = await checked(bench, bench.lab(ours, other, max_tokens=6), bench.many(200))
+    assert (outcome.verdict.word, outcome.totals.mismatches) == ("inconclusive", 0)
+    assert "the reference drafted as well" in outcome.verdict.reason
+
+
+async def test_an_engine_is_no_reference_of_its_own(bench: Bench) -> None:
+    class Alias(CompletionEngine):
+        def state(self) -> Any:
+            return replace(super().state(), instance="same")
+
+    ours, other = Alias(), Alias(url="http://localhost")
+    with pytest.raises(UsageError, match="is the engine that is checked"):
+        await checked(bench, bench.lab(ours, other), bench.many(3))
+
+
+async def test_pins_that_nothing_shows_prove_nothing(bench: Bench) -> None:
+    """A gateway that drops the pin of a request drops the figures of its answer."""
+    silent, stamped = bench.engine(drafts=False), bench.engine(drafts=False, named=["sd1:p0"])
+    outcome = await checked(bench, bench.lab(silent, max_tokens=6), bench.many(200))
+    assert outcome.verdict.word == "inconclusive"
+    assert "nothing shows" in outcome.verdict.reason
+    outcome = await checked(bench, bench.lab(stamped, max_tokens=6), bench.many(200))
+    assert outcome.verdict.word == "pass"
 
 
 async def stopped(bench: Bench, after: int, method: str = "draft_model") -> Outcome:

@@ -144,6 +144,24 @@ async def test_an_accident_that_repeats_itself_is_none() -> None:
     assert len(patience.waits) == 2
 
 
+@pytest.mark.parametrize(
+    "cut",
+    [{"choices": []}, *({"choices": [GOOD["choices"][0] | {"finish_reason": why}]}
+                        for why in (None, "abort", "error"))],
+)  # fmt: skip
+async def test_an_answer_that_was_broken_off_is_asked_again(cut: dict[str, Any]) -> None:
+    part = lambda: httpx.Response(200, json=cut)  # noqa: E731
+    patience = Patience(part, good)
+    assert isinstance(await patience.asker.answer(PROMPT), Answer)
+    assert patience.waits == [0.25]
+    always = Patience(part)
+    with pytest.raises(EngineError, match=r"broke off an answer: (no )?finish_reason"):
+        await always.asker.answer(PROMPT)
+    stream = Patience(lambda: httpx.Response(200, text="data: [DONE]\n\n"))
+    with pytest.raises(EngineError, match="no finish_reason"):
+        await stream.asker.answer(PROMPT, stream=True)
+
+
 async def test_a_wrong_key_is_not_tried_again() -> None:
     patience = Patience(status(401))
     with pytest.raises(Unauthorized):
@@ -290,7 +308,11 @@ def merged(one: str, other: str) -> str:
     )
 
 
-STALLED = {"code": "stalled", "message": "the engine core has not answered for 4 s"}
+STALLED = {
+    "code": "stalled",
+    "message": "the engine core has not answered for 4 s",
+    "remedy": None,
+}
 
 
 class Clock:
@@ -440,7 +462,7 @@ async def test_an_answer_is_waited_for_as_long_as_an_engine_that_is_away(
             super().__init__(seconds, begun_s=begun_s)
 
     monkeypatch.setattr(requests, "Deadline", Noted)
-    engine, prompt = lied_to(reply({"choices": [{"token_ids": [1]}]}))
+    engine, prompt = lied_to(reply({"choices": [{"token_ids": [1], "finish_reason": "stop"}]}))
     arm = Arm("serving", engine.url, "serving", Facts("demo"))
     with engine:
         async with httpx.AsyncClient(base_url=engine.url) as http:
@@ -477,7 +499,10 @@ async def test_an_answer_of_wrong_types_is_an_error_of_ours(choice: object) -> N
         await ask(engine, prompt, stream=False)
 
 
-@pytest.mark.parametrize("choices", [[], [{"token_ids": [1]}] * 3, [{"token_ids": ["a"]}] * 2])
+@pytest.mark.parametrize(
+    "choices",
+    [[], [{"token_ids": [1], "finish_reason": "length"}] * 3, [{"token_ids": ["a"]}] * 2],
+)
 async def test_draws_are_as_many_as_were_asked_for(choices: list[Any]) -> None:
     liar = Patience(lambda: httpx.Response(200, json={"choices": choices}))
     with pytest.raises(NotAnEngine, match=r"of 2 continuations|no token ids"):
@@ -499,7 +524,7 @@ async def test_a_strange_thought_of_the_target_is_none(thought: object) -> None:
 
 
 async def test_draws_are_no_longer_than_was_asked_for() -> None:
-    choices = [{"token_ids": [1, 2, 3]}, {"token_ids": [1]}]
+    choices = [{"token_ids": ids, "finish_reason": "length"} for ids in ([1, 2, 3], [1])]
     liar = Patience(lambda: httpx.Response(200, json={"choices": choices}))
     with pytest.raises(NotAnEngine, match="draws 3 tokens where 2 are asked for"):
         await liar.asker.continuations(PROMPT, n=2, tokens=2, temperature=1.0)
@@ -517,7 +542,12 @@ async def test_draws_are_no_longer_than_was_asked_for() -> None:
 async def test_more_ids_than_a_prompt_can_have_are_none(
     body: dict[str, Any], length: int, is_known: bool
 ) -> None:
-    choice = {"token_ids": [5], "text": "b", "prompt_token_ids": [7] * length}
+    choice = {
+        "token_ids": [5],
+        "text": "b",
+        "finish_reason": "length",
+        "prompt_token_ids": [7] * length,
+    }
     engine = Patience(lambda: httpx.Response(200, json={"choices": [choice]}))
     prompt = Prompt(1, 1, body)
     told = ((7,) * length) if is_known else None

@@ -207,6 +207,15 @@ def evidence(mismatches: int, of: int, material: int = 0, floor_material: int = 
     return CheckEvidence(Rate(mismatches, of), excess, material, floor_material)
 
 
+def test_no_share_below_none_is_printed() -> None:
+    """Where each arm differs from itself more often than from the other."""
+    loose = weigh_excess({"ab.ab.a": 50, "aa.aa.a": 150})
+    assert loose is not None
+    assert loose.upper < 0
+    reason = judge(CheckEvidence(Rate(0, 200), loose, 0, 0), 0.015).reason
+    assert reason == "at most 0.00% differ beyond the noise floors (one-sided 95% bound)"
+
+
 def test_a_defect_that_the_reference_has_too_is_not_laid_at_the_drafts_door() -> None:
     found = evidence(5, 200, material=5, floor_material=5)
     assert judge(found, 0.015).word == "inconclusive"

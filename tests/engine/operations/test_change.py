@@ -80,6 +80,8 @@ class SteppingEngine:
         self.silent_for = 0
         self.is_deaf = False
         """Whether it acknowledges a k and goes on as it was."""
+        self.says: dict[str, Any] | None = None
+        """What it says that it applied, where that is not what it was asked for."""
         self.now = 0.0
 
     def client(self, token: str | None = "secret") -> EngineClient:
@@ -132,11 +134,17 @@ class SteppingEngine:
             "version": self.version,
             "step": self.step,
         }
+        if self.says is not None:
+            return httpx.Response(200, json={**reply, "applied": self.says})
         who, t = asked.get("who", ""), 1000.0 + self.now
         changed = {"before": reply["before"], "after": reply["applied"]}
         self.last = {"t": t, "who": who, "reason": None, **changed}
         if self.loses == "core":
-            stalled = {"code": "stalled", "message": "the engine core has not answered for 4 s"}
+            stalled = {
+                "code": "stalled",
+                "message": "the engine core has not answered for 4 s",
+                "remedy": None,
+            }
             return httpx.Response(503, json={"error": stalled})
         if self.loses == "reply":
             raise httpx.RemoteProtocolError("Server disconnected without sending a response.")
@@ -316,6 +324,19 @@ async def test_an_engine_that_ignores_k_is_shown_as_it_is(state: State) -> None:
     assert isinstance(applied, ChangeApplied)
     assert isinstance(end, ChangeObserved)
     assert (applied.applied.applied, end.k) == ({"k": 3}, 5.0)
+    assert end.is_contradicted
+
+
+@pytest.mark.parametrize("applied", [{}, {"k": 5}, {"k": None}, {"mode": "speculate"}])
+async def test_an_answer_to_another_change_is_no_word_on_this_one(
+    state: State, applied: dict[str, Any]
+) -> None:
+    engine = SteppingEngine(state())
+    engine.is_deaf, engine.says = True, applied
+    with pytest.raises(NotAnEngine, match="was asked for k=3"):
+        await engine.events(Change(k=3))
+    (entry,) = engine.log.actions
+    assert entry.outcome == "unknown"
 
 
 async def test_an_engine_lost_after_the_change_is_an_end_and_no_error(state: State) -> None:

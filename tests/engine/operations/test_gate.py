@@ -129,7 +129,8 @@ async def test_a_second_engine_takes_turns(bench: Bench) -> None:
     old = Ordered(url="http://old", order=order)
     new = Ordered(url="http://new", order=order, pages=list(PAGES))
     options = CheckOptions(max_tokens=8, streams=4, retry_s=5.0)
-    second = ArmPair(old.connect(), old.connect(), options)
+    alone = old.connect()
+    second = ArmPair(alone, alone, options)
     async with bench.lab(new, max_tokens=8) as pair, second:
         both = measured(await measure(pair, bench, 8, second))
     assert both.paired is not None
