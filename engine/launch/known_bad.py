@@ -67,6 +67,16 @@ class Situation:
         return fixed and self.config.k_max != 1
 
     @property
+    def drafts_on_a_cpu(self) -> bool:
+        """Whether vLLM's CPU build would speculate."""
+        return self.build.kind == "cpu" and self.method is not None
+
+    @property
+    def samples(self) -> bool:
+        """Whether requests that name no temperature are sampled because the config says so."""
+        return (self.config.sampling.temperature or 0.0) > 0.0
+
+    @property
     def captures_graphs(self) -> bool:
         """Whether CUDA graphs would be captured."""
         return self.build.kind != "cpu" and self.gpus > 0 and not self.arg("enforce_eager", False)
@@ -220,15 +230,23 @@ KNOWN_BAD: tuple[KnownBad, ...] = (
     KnownBad(
         "sampling on a CPU",
         "warning",
-        lambda s: (
-            s.build.kind == "cpu"
-            and s.method is not None
-            and (s.config.sampling.temperature or 0.0) > 0.0
-        ),
-        # Read in vLLM 0.32: _expand_kernel_impl writes floats to an int64 copy it drops.
-        "vLLM's CPU build samples at a wrong temperature while it speculates; greedy is right",
+        lambda s: s.drafts_on_a_cpu and s.samples,
+        # Read in vLLM 0.32 and seen: _expand_kernel_impl writes floats to an int64 copy it drops,
+        # and what is left for a temperature divides the logits of all drafts of the batch.
+        "vLLM's CPU build samples at a wrong temperature while it speculates, and alters greedy "
+        "answers beside a sampled request",
         "set temperature: 0, leave speculative_config out, or use a GPU",
         ("sampling", "temperature"),
+    ),
+    KnownBad(
+        "sampled requests on a CPU",
+        "notice",
+        # Clients choose the temperature, and those that name none get 1 where nothing else is set.
+        lambda s: s.drafts_on_a_cpu and not s.samples,
+        "vLLM's CPU build, while it speculates, samples at a wrong temperature, and alters greedy "
+        "answers beside a sampled request",
+        "send temperature: 0 with every request, or greedy ones under a name of exact_models",
+        (SPECULATIVE,),
     ),
     KnownBad(
         "adapters on a CPU",

@@ -97,6 +97,7 @@ def test_a_good_pair_is_good_all_over(tmp_path: Path, model: Model) -> None:
     model("target", ["a", "b"], ["a b"])
     model("draft", ["a", "b"], [["a", "b"]])
     found = look(tmp_path, PAIR)
+    assert found.pop("sampled requests on a CPU").level == "notice"  # of every pair on a CPU
     assert {finding.level for finding in found.values()} == {"ok"}
     assert set(found) == {"config", "vllm", "target", "draft", "vocabulary", "memory"}
     assert found["vocabulary"].message.startswith("the same: 2 tokens, sha256 ")

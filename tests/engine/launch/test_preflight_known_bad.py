@@ -50,6 +50,7 @@ KNOWN: dict[str, tuple[str, str, dict[str, str], Machine]] = {
     "pipeline parallelism on the V1 runner": (NGRAM, "pipeline_parallel_size: 2", {}, CPU),
     "ranks on a CPU": (DRAFT, "tensor_parallel_size: 2", {}, CPU),
     "sampling on a CPU": (DRAFT, "sampling: {temperature: 0.7}", {}, CPU),
+    "sampled requests on a CPU": (DRAFT, "", {}, CPU),
     "adapters on a CPU": (DRAFT, "enable_lora: true", {}, CPU),
     "schedule on the V1 runner": (
         f"{DRAFT}, {TIERS}",
@@ -116,8 +117,28 @@ def test_a_known_bad_combination_is_found_and_a_good_one_is_not(tmp_path: Path, 
     assert finding.level == entry.level
     assert finding.remedy == entry.remedy
     assert entry.issue is None or f"(vLLM issue {entry.issue})" in finding.message
-    fine = f"model: a/b\nspeculative_config: {{{DRAFT}}}\n"
+    always = entry.name == "sampled requests on a CPU"
+    fine = "model: a/b\n" + ("" if always else f"speculative_config: {{{DRAFT}}}\n")
     assert entry.name not in look(tmp_path, fine, machine)
+
+
+@pytest.mark.parametrize("sampling", ["", "sampling: {temperature: 0}\n"])
+def test_what_clients_sample_on_a_cpu_is_said_of_every_config_that_drafts(
+    tmp_path: Path, sampling: str
+) -> None:
+    text = f"model: a/b\nspeculative_config: {{{DRAFT}}}\n{sampling}"
+    found = look(tmp_path, text, CPU)
+    assert found["sampled requests on a CPU"].level == "notice"
+    assert "alters greedy answers" in found["sampled requests on a CPU"].message
+    assert "sampling on a CPU" not in found
+    assert "sampled requests on a CPU" not in look(tmp_path, text, CUDA)
+
+
+def test_a_config_that_samples_on_a_cpu_is_said_once(tmp_path: Path) -> None:
+    text = f"model: a/b\nspeculative_config: {{{NGRAM}}}\nsampling: {{temperature: 0.7}}\n"
+    found = look(tmp_path, text, CPU)
+    assert "alters greedy answers" in found["sampling on a CPU"].message
+    assert "sampled requests on a CPU" not in found
 
 
 def test_longer_ngram_matches_are_fine_with_tools(tmp_path: Path) -> None:
