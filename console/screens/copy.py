@@ -25,6 +25,14 @@ class HasCopies(Protocol):
         """What can be copied, the selected thing first."""
 
 
+@runtime_checkable
+class FindsCopies(Protocol):
+    """A screen that has to look for some of it, so that others are drawn and heard meanwhile."""
+
+    async def find_copies(self) -> Sequence[Copyable]:
+        """As `HasCopies.list_copies`."""
+
+
 class CopyDialog(Modal[Copyable | None]):
     """Returns what is to be copied; None for nothing."""
 

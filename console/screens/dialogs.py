@@ -52,7 +52,7 @@ class ClosedOnce(Screen[Answer]):
 
     def dismiss(self, result: Answer | None = None) -> AwaitComplete:
         """As Textual does, unless another screen is on top already."""
-        return super().dismiss(result) if self.is_current else AwaitComplete()
+        return super().dismiss(result) if self.is_active else AwaitComplete()
 
 
 class Modal(ClosedOnce[Answer], ModalScreen[Answer]):

@@ -19,6 +19,7 @@ from specdeck.console.screens.dialogs import Modal
 from specdeck.console.screens.divergence.prompt_file import BROWSED, load_aside
 from specdeck.console.screens.divergence.view import preview
 from specdeck.console.widgets.cells import Cell, Row, Tone, join_cells
+from specdeck.console.widgets.options import ItemOption, read_item
 from specdeck.console.widgets.text import Line
 from specdeck.engine.client.address import engine_url
 from specdeck.engine.divergence.prompts import (
@@ -61,7 +62,6 @@ class PromptPicker(Modal[PickedPrompt | None]):
         self.chat_key = chat_key
         self.source = source
         self.found: PromptSet | None = None
-        self.listed: tuple[Prompt, ...] = ()
         self.chat = False
         self.sources = (*BUNDLED, *([] if source in BUNDLED else [source]))
 
@@ -89,7 +89,7 @@ class PromptPicker(Modal[PickedPrompt | None]):
         self._problem(f"reading {source}", tone="muted")
         try:
             found = await load_aside(source)
-            self.listed = tuple(islice(found, LISTED))
+            listed = tuple(islice(found, LISTED))
         except SpecdeckError as error:
             self._problem(error.line())
             return
@@ -101,7 +101,10 @@ class PromptPicker(Modal[PickedPrompt | None]):
             self.sources = (*BUNDLED, source)
         listing = self.query_one("#prompts", OptionList)
         listing.clear_options()
-        listing.add_options([f"{prompt.number:>4} {preview(prompt)}" for prompt in self.listed])
+        listing.add_options(
+            ItemOption(f"{one.number:>4} {preview(one)}", PickedPrompt(one, source, found))
+            for one in listed
+        )
         listing.highlighted = 0
         self._problem("")
         if then_focus:
@@ -147,7 +150,7 @@ class PromptPicker(Modal[PickedPrompt | None]):
 
     @on(OptionList.OptionSelected)
     def _take_listed(self, event: OptionList.OptionSelected) -> None:
-        self.dismiss(PickedPrompt(self.listed[event.option_index], self.source, self.found))
+        self.dismiss(read_item(event, PickedPrompt))
 
     @on(Input.Submitted)
     def _take_typed(self, event: Input.Submitted) -> None:

@@ -36,7 +36,7 @@ async def load_aside(
 
     Raises ConfigError also for a file that takes longer.
     """
-    if source in BUNDLED or _size(source) <= _AT_ONCE:
+    if source in BUNDLED or not is_large(source):
         return load_prompts(source, limit)
     ends = clock() + most_s
 
@@ -55,9 +55,14 @@ async def find_aside(prompts: PromptSet, number: int) -> Prompt | None:
 
     Raises ConfigError.
     """
-    if _size(prompts.path) <= _AT_ONCE:
+    if not is_large(prompts.path):
         return prompts.find(number)
     return await find_prompt_aside(prompts, number)
+
+
+def is_large(source: str | Path) -> bool:
+    """Whether a file takes longer to read than a key may wait."""
+    return _size(source) > _AT_ONCE
 
 
 def _size(source: str | Path) -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -19,6 +19,7 @@ from specdeck.console import keys, screenshots
 from specdeck.console.context import ConsoleContext
 from specdeck.console.screens.divergence import results_view as view
 from specdeck.console.screens.divergence import view as split_view
+from specdeck.console.screens.divergence.prompt_file import find_aside, is_large
 from specdeck.console.screens.engine_screen import DetailScreen, now_only
 from specdeck.console.screens.timeline.view import explain_check
 from specdeck.console.state.check import CheckContext, CheckResults, SplitCheck
@@ -204,12 +205,13 @@ class ResultsScreen(DetailScreen):
         self.query_one("#runs", Rows).rows = rows
         self.query_one("#runs").styles.height = len(rows)
 
-    def list_copies(self) -> Sequence[Copyable]:
+    async def find_copies(self) -> Sequence[Copyable]:
         """The case under the cursor with its requests as curl, the figures, the command."""
         case, results = self.chosen_case(), self.results()
-        prompt = None
+        prompt: Prompt | None = None
         if case is not None and results is not None:
-            prompt = results.prompts.find(case["prompt"])
+            with self.say_errors(), self._say_search(results, case):
+                prompt = await find_aside(results.prompts, case["prompt"])
         context = self.split_check.context
         rows = self.query_one("#figures", Flow).rows
         told = "\n".join(printable("".join(cell.text for cell in row.left).strip()) for row in rows)
@@ -225,6 +227,20 @@ class ResultsScreen(DetailScreen):
         """One line under the panes' names."""
         self.note, self.problem = (None, text) if bad else (text, None)
         self.show()
+
+    @contextmanager
+    def _say_search(self, results: CheckResults, case: Mapping[str, Any]) -> Iterator[None]:
+        """Says what is looked for in a large file until it is found, or not looked for any more."""
+        before, searching = self.note, None
+        if is_large(results.prompts.path):
+            searching = f"looking for prompt {case['prompt']} in {results.prompts.path.name}"
+            self.say(searching)
+        try:
+            yield
+        finally:
+            if searching is not None and self.note == searching:
+                self.note = before
+                self.show()
 
     def _away(self) -> str | None:
         """What a check waits for."""
@@ -342,20 +358,30 @@ class ResultsScreen(DetailScreen):
         if self.pane != "cases":
             self.action_show_pane("cases")
             return
-        with self.say_errors():
-            prompt = require_prompt(results.prompts.find(case["prompt"]))
-            self.dismiss()
-            self.app.call_later(self._on_open, OpenedCase(prompt, case, results.prompts))
+        self._open_case(results, case)
+
+    @work(group="seek", exclusive=True)
+    async def _open_case(self, results: CheckResults, case: dict[str, Any]) -> None:
+        """Once its prompt is found; another screen that was opened meanwhile stays."""
+        with self.say_errors(), self._say_search(results, case):
+            prompt = require_prompt(await find_aside(results.prompts, case["prompt"]))
+            if self.is_active:
+                self.dismiss()
+                self.app.call_later(self._on_open, OpenedCase(prompt, case, results.prompts))
 
     def action_report(self) -> None:
         """Write the results down in Markdown, and say where they are."""
         with self.say_errors():
             self.say(save_report(self.split_check.context, self.results()))
 
-    def action_bundle(self) -> None:
+    @work(group="seek", exclusive=True)
+    async def action_bundle(self) -> None:
         """Write one case down so that others can see it, and say where that is."""
         with self.say_errors():
-            self.say(save_case(self.split_check.context, self.results(), self.chosen_case()))
+            results, case = require_case(self.results(), self.chosen_case())
+            with self._say_search(results, case):
+                path = await save_case(self.split_check.context, results, case)
+            self.say(path)
 
 
 def save_report(context: CheckContext, results: CheckResults | None) -> str:
@@ -365,15 +391,23 @@ def save_report(context: CheckContext, results: CheckResults | None) -> str:
     return _write_page(context, "check", check_markdown(results.data))
 
 
-def save_case(
-    context: CheckContext, results: CheckResults | None, case: Mapping[str, Any] | None
-) -> str:
-    """Writes one case down so that others can see it; where it is. Raises SpecdeckError."""
+def require_case(
+    results: CheckResults | None, case: Mapping[str, Any] | None
+) -> tuple[CheckResults, Mapping[str, Any]]:
+    """Results and a case of them to write down; raises UsageError where there is none."""
     if results is None:
         raise UsageError("nothing is measured yet, so there is no case to bundle")
     if case is None:
         raise UsageError("nothing differs, so there is no case to bundle")
-    prompt = require_prompt(results.prompts.find(case["prompt"]))
+    return results, case
+
+
+async def save_case(context: CheckContext, results: CheckResults, case: Mapping[str, Any]) -> str:
+    """Writes one case down so that others can see it; where it is. Raises SpecdeckError.
+
+    The file of prompts is searched in a thread where it is large.
+    """
+    prompt = require_prompt(await find_aside(results.prompts, case["prompt"]))
     settings = results.options.settings
     page = case_page(results.data, case, prompt, settings, keyed=context.keyed)
     return _write_page(context, "case", page)

@@ -18,6 +18,7 @@ from specdeck.console.screens.divergence.prompt_file import find_aside, load_asi
 from specdeck.console.screens.divergence.results import (
     OpenedCase,
     ResultsScreen,
+    require_case,
     require_prompt,
     save_case,
     save_report,
@@ -306,8 +307,10 @@ class DivergenceScreen(DetailScreen):
         with self.say_errors():
             self.say(save_report(self.check.context, self.results()))
 
-    def action_bundle(self) -> None:
+    @work(group="bundle", exclusive=True)
+    async def action_bundle(self) -> None:
         """Write the case down so that others can see it, and say where that is."""
         cases = [] if self.check.data is None else self.check.data["cases"]
         with self.say_errors():
-            self.say(save_case(self.check.context, self.results(), next(iter(cases), None)))
+            results, case = require_case(self.results(), next(iter(cases), None))
+            self.say(await save_case(self.check.context, results, case))

@@ -11,7 +11,6 @@ from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widgets import Label, OptionList
-from textual.widgets.option_list import Option
 
 from specdeck.console import keys
 from specdeck.console.context import ConsoleContext
@@ -20,6 +19,7 @@ from specdeck.console.state.controller import Controller
 from specdeck.console.state.copies import Copyable
 from specdeck.console.state.engine_state import EVENTS, Event
 from specdeck.console.widgets.format import LocalTime, on_day
+from specdeck.console.widgets.options import ItemOption, read_item
 from specdeck.console.widgets.search import SearchField
 from specdeck.engine.text import printable
 
@@ -125,7 +125,7 @@ class EventsScreen(Modal[None]):
         chosen = self._chosen()
         self.listed = self._drawn = found
         options.clear_options()
-        options.add_options(Option(self._draw(one)) for one in found)
+        options.add_options(ItemOption(self._draw(one), one) for one in found)
         if found:
             options.highlighted = next((n for n, one in enumerate(found) if one is chosen), 0)
 
@@ -144,17 +144,17 @@ class EventsScreen(Modal[None]):
     @on(OptionList.OptionSelected)
     def _go_to_event(self, event: OptionList.OptionSelected) -> None:
         event.stop()
-        self._go(event.option_index)
+        self._go(read_item(event, Event))
 
     def action_go(self) -> None:
         """To the moment of the event under the cursor."""
-        self._go(self.query_one(OptionList).highlighted)
-
-    def _go(self, at: int | None) -> None:
+        at = self.query_one(OptionList).highlighted
         if at is not None and at < len(self.listed):
-            t = self.listed[at].t
-            self.dismiss()
-            self.context.timeline.go(t)
+            self._go(self.listed[at])
+
+    def _go(self, event: Event) -> None:
+        self.dismiss()
+        self.context.timeline.go(event.t)
 
     @on(SearchField.Searched)
     def _find(self) -> None:

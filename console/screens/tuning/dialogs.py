@@ -10,7 +10,6 @@ from textual import on, work
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widgets import Input, Label, OptionList
-from textual.widgets.option_list import Option
 
 from specdeck.console import keys
 from specdeck.console.screens.dialogs import Modal
@@ -19,6 +18,7 @@ from specdeck.console.state.controller import Controller
 from specdeck.console.state.copies import Copyable
 from specdeck.console.state.engine_state import Track
 from specdeck.console.widgets.format import shorten
+from specdeck.console.widgets.options import ItemOption, read_item
 from specdeck.engine.client.command_options import NO_OPTIONS, CommandOptions
 from specdeck.engine.errors import UsageError
 from specdeck.engine.operations.assignments import format_set, parse_assignments
@@ -181,7 +181,9 @@ class ParametersScreen(Modal[None]):
             width = max(30, options.size.width - 2)
             options.clear_options()
             names = max((len(one.name) for one in found), default=0)
-            options.add_options([Option(format_parameter(one, width, names)) for one in found])
+            options.add_options(
+                [ItemOption(format_parameter(one, width, names), one) for one in found]
+            )
             options.highlighted = at if at is not None and at < len(found) else 0
             self.show_selected()
         said = self.query_one("#refusal", Label)
@@ -219,7 +221,7 @@ class ParametersScreen(Modal[None]):
     @work(exclusive=True)
     async def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Edit one."""
-        parameter = self.listed[event.option_index]
+        parameter = read_item(event, Parameter)
         found = await self.app.push_screen_wait(ValueDialog(parameter))
         if found is not None:
             want = Change(parameters={parameter.name: found}, reason="parameters")

@@ -29,6 +29,7 @@ from specdeck.console.screens.live.screen import LiveScreen
 from specdeck.console.screens.tuning.dialogs import (
     ParametersScreen,
     TrialDialog,
+    ValueDialog,
     parse_value,
     parse_wish,
     suggest_trial,
@@ -461,6 +462,20 @@ async def test_a_parameter_is_checked_asked_for_and_undone(tuned: MakeTuned) -> 
         await press(pilot, "enter")
         assert isinstance(app.screen, ParametersScreen)
     assert [change.parameters for change in changes] == [{"goodput.margin": 0.02}]
+
+
+async def test_a_parameter_is_edited_that_the_engine_lists_no_longer(tuned: MakeTuned) -> None:
+    app, _, _ = tuned()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot)
+        await press(pilot, "p")
+        screen = app.screen
+        assert isinstance(screen, ParametersScreen)
+        screen.query_one(OptionList).action_select()  # handled after the engine has gone away
+        controller = live(app).controller
+        controller.tracks[0] = replace(controller.track, tuning=None)
+        screen.show()
+        await until(pilot, lambda: isinstance(app.screen, ValueDialog))
 
 
 async def test_what_the_engine_refuses_is_shown_where_it_was_asked_for(tuned: MakeTuned) -> None:

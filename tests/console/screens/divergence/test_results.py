@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
+import json
 import re
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.completion_engine import STEP, CompletionEngine, Fault
+from tests.support.little_memory import limit_memory
 from tests.support.pilot import settle, until
 
+from specdeck.console.screens.copy import CopyDialog
+from specdeck.console.screens.divergence import prompt_file
 from specdeck.console.screens.divergence.results import ResultsScreen
 from specdeck.console.screens.divergence.results_view import progress_row
 from specdeck.console.screens.divergence.screen import DivergenceScreen
 from specdeck.engine.divergence import statistics
-from specdeck.engine.divergence.prompts import load_prompts
+from specdeck.engine.divergence.prompts import Prompt, PromptSet, find_prompt_aside, load_prompts
 from specdeck.engine.divergence.runner import CheckProgress
+from specdeck.engine.files import open_file
 from specdeck.engine.operations.check import CheckEvent, CheckOptions
 
 if TYPE_CHECKING:
@@ -137,6 +145,83 @@ async def test_a_case_opens_side_by_side_with_what_the_check_saw(deck: Opens) ->
         assert "token 4" in split.split.recorded
 
 
+@pytest.fixture
+async def large(
+    deck: Opens, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[Pilot[str], ResultsScreen, list[threading.Thread]]]:
+    """The results of a large file of prompts of which one differs, and the threads that read it."""
+    one = made(deck, p5=Fault(4, STEP))
+    path = one.folder / "large.jsonl"
+    lines = [json.dumps(prompt.body) for prompt in SET] + ['"write a poem"'] * 40_000
+    path.write_text("\n".join(lines))
+    one.bench.session.source = str(path)
+    reading: list[threading.Thread] = []
+
+    def open_noted(path: Path) -> io.BufferedReader:
+        reading.append(threading.current_thread())
+        return open_file(path)
+
+    async with run_check(one, "b") as (pilot, screen):
+        await until(pilot, lambda: screen.case)
+        monkeypatch.setattr("specdeck.engine.divergence.prompts.open_file", open_noted)
+        yield pilot, screen, reading
+    assert reading
+    assert threading.main_thread() not in reading
+
+
+Large = tuple["Pilot[str]", ResultsScreen, list[threading.Thread]]
+
+
+async def test_a_case_of_a_large_file_is_opened_beside_the_keys(large: Large) -> None:
+    """The file was searched on the thread that draws: of 500 MB, for ten seconds and more."""
+    pilot, _, _ = large
+    await pilot.press("tab", "enter")
+    await until(pilot, lambda: isinstance(pilot.app.screen, DivergenceScreen))
+    split = pilot.app.screen
+    assert isinstance(split, DivergenceScreen)
+    await until(pilot, lambda: split.session.prompt)
+    assert split.session.prompt is not None
+    assert split.session.prompt.number == 5
+
+
+async def test_a_case_of_a_large_file_is_written_beside_the_keys(large: Large) -> None:
+    pilot, screen, _ = large
+    await pilot.press("w")
+    await until(pilot, lambda: "specdeck-case-" in str(screen.note))
+
+
+async def test_a_case_of_a_large_file_is_copied_beside_the_keys(large: Large) -> None:
+    pilot, screen, _ = large
+    await pilot.press("C")
+    await until(pilot, lambda: isinstance(pilot.app.screen, CopyDialog))
+    dialog = pilot.app.screen
+    assert isinstance(dialog, CopyDialog)
+    assert [one.label for one in dialog.copies if "curl" in one.label]
+    assert screen.note is None
+
+
+async def test_a_search_says_what_it_looks_for_and_ends_where_one_leaves(
+    large: Large, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pilot, screen, _ = large
+    found = asyncio.Event()
+
+    async def find_later(prompts: PromptSet, number: int) -> Prompt | None:
+        await found.wait()
+        return await find_prompt_aside(prompts, number)
+
+    monkeypatch.setattr(prompt_file, "find_prompt_aside", find_later)
+    await pilot.press("w")
+    await until(pilot, lambda: screen.note == "looking for prompt 5 in large.jsonl")
+    await pilot.press("tab", "enter")  # rather see it
+    await pilot.press("question_mark")
+    found.set()
+    await until(pilot, lambda: screen.note is None)
+    assert not isinstance(pilot.app.screen, DivergenceScreen)
+    await pilot.press("escape", "enter")
+    await until(pilot, lambda: isinstance(pilot.app.screen, DivergenceScreen))
+
+
 async def test_what_was_stopped_goes_on_where_it_was(deck: Opens) -> None:
     one = made(deck, pause=0.01)
     one.bench.session.options = CheckOptions(max_tokens=24, prompts=200, streams=1)
@@ -178,6 +263,18 @@ async def test_an_engine_that_dies_in_the_middle_is_one_line(deck: Opens) -> Non
         await until(pilot, lambda: screen.problem)
         row: Any = screen.query_one("#problem")
         assert "key" in row.row.left[0].text
+        assert not screen.running
+
+
+async def test_without_memory_for_statistics_the_check_is_not_begun(
+    deck: Opens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit_memory(monkeypatch)
+    one = made(deck)
+    async with run_check(one, "b") as (pilot, screen):
+        await until(pilot, lambda: screen.problem)
+        assert screen.problem is not None
+        assert "and the limit is 100 MB: raise `ulimit -v`" in screen.problem
         assert not screen.running
 
 
