@@ -26,7 +26,7 @@ from textual.color import Color
 from textual.command import Provider
 from textual.css.query import NoMatches
 from textual.driver import Driver
-from textual.events import Key
+from textual.events import Event, InputEvent, Key
 from textual.filter import LineFilter
 from textual.screen import Screen
 from textual.worker import WorkerFailed
@@ -292,6 +292,11 @@ class Console(App[str]):
         """Leave: from here on widgets go before the screens that they are on."""
         self._leaving = True
         super().exit(result, return_code, message)
+
+    async def on_event(self, event: Event) -> None:
+        """As Textual does, but the end waits for no key that came before it and is not handled."""
+        if not (self._leaving and isinstance(event, InputEvent)):
+            await super().on_event(event)
 
     def _fatal_error(self) -> None:
         """End without Textual's report: it shows local variables, and so tokens and prompts."""

@@ -6,13 +6,15 @@ import os
 import selectors
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from threading import Lock
 from types import FrameType
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from textual.drivers.linux_driver import LinuxDriver
+from textual.message import Message
 
+from specdeck.console.terminal.backlog import Backlog
 from specdeck.console.terminal.cell_diff import CellDiff
 from specdeck.console.terminal.input import TerminalInput
 from specdeck.console.terminal.output import TerminalOutput
@@ -59,6 +61,7 @@ class SparingDriver(LinuxDriver):
     ) -> None:
         handlers = {number: signal.getsignal(number) for number in _JOB_CONTROL}
         super().__init__(app, debug=debug, mouse=mouse, size=size)
+        self._backlog = Backlog(app, self.exit_event.is_set)
         self._handlers_before = handlers
         # Textual's own act within the handler, wherever it comes: while a frame is written, too.
         self._handle(signal.SIGTSTP, self._suspend)
@@ -109,7 +112,7 @@ class SparingDriver(LinuxDriver):
         self._output.flush()
 
     def run_input_thread(self) -> None:
-        """As Textual does, and pass over what no keyboard sends."""
+        """As Textual does, pass over what no keyboard sends, and read no more than is handled."""
         arriving = TerminalInput(self.alt_keys())
         with selectors.SelectSelector() as selector:
             selector.register(self.fileno, selectors.EVENT_READ)
@@ -118,10 +121,16 @@ class SparingDriver(LinuxDriver):
                     data = self._read()
                     if not data:
                         return
-                    for message in arriving.feed(data):
-                        self.process_message(message)
-                for message in arriving.tick():
-                    self.process_message(message)
+                    self._send(arriving.feed(data))
+                self._send(arriving.tick())
+
+    def _send(self, messages: Iterator[Message]) -> None:
+        """Nothing more once the input is to end: a flood would hold that up."""
+        for message in messages:
+            self.process_message(message)
+            self._backlog.wait_for_room()
+            if self.exit_event.is_set():
+                return
 
     def alt_keys(self) -> frozenset[str]:
         """The keys with alt that mean something to the app."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import pyte
 
@@ -53,6 +55,24 @@ class Terminal(PseudoTerminal):
         while data := self.read(seconds):
             self.raw += data
             self._stream.feed(_NOT_FOR_PYTE.sub(b"", data))
+
+    def flood(self, data: bytes, seconds: float) -> None:
+        """Types the same as fast as the program takes it."""
+        ends, left = time.monotonic() + seconds, b""
+        os.set_blocking(self._master, False)
+        while time.monotonic() < ends:
+            self.drain(0.01)
+            left = left or data
+            try:
+                left = left[os.write(self._master, left) :]
+            except BlockingIOError:
+                time.sleep(0.01)
+        os.set_blocking(self._master, True)
+
+    def memory(self) -> int:
+        """The bytes of it that are in memory."""
+        pages = Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
     def wait(self, timeout: float = PATIENCE_S) -> int:
         """The program's exit code."""

@@ -16,7 +16,7 @@ from tests.support.pseudo_terminal import PseudoTerminal
 from tests.support.readings import window
 from tests.support.terminal import Terminal
 
-from specdeck.console.cli.signals import INTERRUPTED
+from specdeck.console.cli.first_and_last import INTERRUPTED
 
 _CONSOLE = """
 import asyncio, sys, time
@@ -43,8 +43,10 @@ def start() -> Iterator[StartConsole]:
     """Starts a console on ten readings in a pseudo-terminal, with the driver of that name."""
     opened: list[Terminal] = []
 
-    def begin(driver: str, size: str = "100x30") -> Terminal:
+    def begin(driver: str, size: str = "100x30", before: str = "") -> Terminal:
         program = _CONSOLE.format(root=str(Path(__file__).parents[3]), driver=driver)
+        if before:
+            program = program.replace("driver = ", before + "\ndriver = ", 1)
         opened.append(Terminal([sys.executable, "-c", program], os.environ, size))
         return opened[-1]
 
@@ -290,3 +292,42 @@ def test_bytes_that_no_keyboard_sends_end_nothing(start: StartConsole) -> None:
     console.press("q")
     assert console.wait() == 0
     assert b"Traceback" not in console.raw
+
+
+_SLOW_KEYS = """
+import time
+from specdeck.console.screens.live.screen import LiveScreen
+
+def turn(screen):
+    time.sleep(0.05)
+
+LiveScreen.key_x = turn
+"""
+
+
+@pytest.mark.parametrize(
+    "flood", [b"x" * 4096, b"\x1b[<35;9;9M\x1b[<35;40;20M" * 170], ids=["keys", "mouse"]
+)
+def test_a_signal_ends_a_console_before_the_keys_that_were_typed(
+    flood: bytes, start: StartConsole
+) -> None:
+    console = start("sparing", before=_SLOW_KEYS)
+    console.until(_is_settled)
+    before = console.memory()
+    console.flood(flood, seconds=5.0)
+    assert console.memory() < before + 8_000_000
+    console.process.send_signal(signal.SIGTERM)
+    began = time.monotonic()
+    assert console.wait() == INTERRUPTED
+    assert time.monotonic() - began < 10.0  # what was typed would need minutes
+    assert console.is_restored()
+
+
+def test_keys_that_were_held_back_are_handled_when_there_is_time(start: StartConsole) -> None:
+    console = start("sparing")
+    console.until(_is_settled)
+    console.send(b"\x1b[A\x1b[B" * 300)
+    console.press("?")
+    console.until(lambda shown: "draft one more token" in shown.lower())
+    console.press("qq")
+    assert console.wait() == 0
