@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from specdeck.console.cli.first_and_last import INTERRUPTED, exit_at_signals
@@ -50,7 +52,15 @@ def interrupt_at_signals() -> None:
     """Has a signal raise KeyboardInterrupt, as Ctrl-C does. What nohup ignores stays ignored."""
     for number in SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, signal.default_int_handler)
+            # asyncio knows the default one of SIGINT, and has it cancel what runs.
+            own = number == signal.SIGINT
+            signal.signal(number, signal.default_int_handler if own else _interrupt)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    # What it cuts short is nobody's fault: a coroutine that was made and not awaited yet.
+    warnings.simplefilter("ignore")
+    raise KeyboardInterrupt
 
 
 @contextmanager

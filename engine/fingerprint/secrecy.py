@@ -116,14 +116,17 @@ def redact(text: str) -> str:
 def drop_secrets(environment: Mapping[str, str], *, keep: Iterable[str] = ()) -> dict[str, str]:
     """The variables of `environment` for a child that needs no credential but those to `keep`.
 
+    Another thread may change `environment` meanwhile.
+
     >>> drop_secrets({"HOME": "/", "SPECDECK_ADMIN_TOKEN": "s", "SPECDECK_WEBHOOK": "https://h"})
     {'HOME': '/'}
     """
     kept = frozenset(keep)
     return {
         name: value
-        for name, value in environment.items()
+        for name in list(environment)
         if name in kept or not (is_secret(name) or "webhook" in _words(name))
+        if (value := environment.get(name)) is not None
     }
 
 

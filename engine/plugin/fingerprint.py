@@ -377,16 +377,19 @@ def learn(identity: Identity, request: Mapping[str, Any], held_ms: float) -> Non
 
     try:
         result = read_beside(request, note)
-    except (OSError, ValueError, EOFError) as error:
-        reason = f"the reading process failed: {' '.join(str(error).split())[:120]}"
+        facts = {"model": result["model"], "runtime": result["runtime"]}
+        unread, size = list(result["unread"]), int(result["bytes"])
+    except Exception as error:  # noqa: BLE001  # names would be awaited for ever
+        why = " ".join(str(error).split())
+        if not isinstance(error, OSError | ValueError | EOFError):
+            why = f"{type(error).__name__}: {why}"
+        reason = f"the reading process failed: {why[:120]}"
         identity.complete({}, [{"fact": "model, runtime", "reason": reason}])
         note({"finished": True})
         return
-    identity.complete(
-        {"model": result["model"], "runtime": result["runtime"]}, list(result["unread"])
-    )
+    identity.complete(facts, unread)
     # Last: whoever is told that it is finished takes the names for what they stay.
-    note({"finished": True, "bytes": result["bytes"], "total_bytes": result["bytes"]})
+    note({"finished": True, "bytes": size, "total_bytes": size})
 
 
 def read_beside(request: Mapping[str, Any], on_progress: OnProgress) -> dict[str, Any]:

@@ -222,6 +222,33 @@ def test_a_signal_ends_a_question_as_interrupted(
     assert (process.returncode, said) == (130, "")
 
 
+CUT_SHORT = """
+import os, signal
+from specdeck.console.cli.output import log_what_libraries_say
+from specdeck.console.cli.signals import interrupt_at_signals
+
+async def answer():
+    pass
+
+def ask():
+    made = answer()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+log_what_libraries_say()
+interrupt_at_signals()
+try:
+    ask()
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+"""A signal between the making of a coroutine and its first step, where Python warns of it."""
+
+
+def test_what_a_signal_cuts_short_is_warned_of_by_nobody(home: Path) -> None:
+    process = watching([sys.executable, "-c", CUT_SHORT], home)
+    assert process.communicate(timeout=60) == ("interrupted\n", "")
+
+
 EARLY = """
 import os, sys
 import _signal as signal

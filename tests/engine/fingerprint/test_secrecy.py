@@ -1,10 +1,11 @@
 """One rule for what is secret: no credential is shown, and no setting is withheld."""
 
 import time
+from collections import UserDict
 
 import pytest
 
-from specdeck.engine.fingerprint.secrecy import is_secret, redact
+from specdeck.engine.fingerprint.secrecy import drop_secrets, is_secret, redact
 from specdeck.engine.fingerprint.sources import numeric_variables
 
 
@@ -105,3 +106,13 @@ def test_what_is_nested_without_an_end_is_withheld_in_no_time() -> None:
         assert redact(text).startswith(text[:9])
         assert len(redact(text)) < 20
     assert time.process_time() - began < 5
+
+
+def test_a_variable_that_another_thread_deletes_is_left_out() -> None:
+    class Shared(UserDict[str, str]):
+        def __getitem__(self, name: str) -> str:
+            self.data.pop("PYTEST_CURRENT_TEST", None)
+            return self.data[name]
+
+    shared = Shared({"HOME": "/", "PYTEST_CURRENT_TEST": "this"})
+    assert drop_secrets(shared) == {"HOME": "/"}

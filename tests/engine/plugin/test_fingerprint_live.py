@@ -153,6 +153,18 @@ def test_a_reading_process_that_dies_leaves_a_reason(monkeypatch: pytest.MonkeyP
     assert reply["progress"]["finished"] is True
 
 
+def test_a_defect_in_the_thread_that_reads_leaves_a_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fingerprint, "read_beside", lambda request, note: {})
+    identity = Identity({}, complete=False)
+    learn(identity, {}, 0.0)
+    reply = identity.as_json()
+    assert is_partial(reply["fingerprint"])
+    assert reply["partial"][0]["reason"] == "the reading process failed: KeyError: 'model'"
+    assert reply["progress"]["finished"] is True
+
+
 def test_whoever_reads_that_it_is_finished_reads_the_names_that_stay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
