@@ -29,8 +29,8 @@ def port_refusal(host: str, port: int) -> str | None:
         # As the server does it: a port in TIME_WAIT is free.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
+            # Without listening: two that try it at the same moment would refuse each other.
             listener.bind(address)
-            listener.listen(1)
         except OSError as error:
             return (error.strerror or str(error)).lower() + _holder(port)
     return None

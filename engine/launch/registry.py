@@ -198,9 +198,9 @@ class Registry:
         return named
 
     def update(self, record: Record) -> None:
-        """Writes `record` again, unless it was removed meanwhile."""
+        """Writes `record` again, unless it was removed or another engine has its name by now."""
         with self._alone():
-            if self._path(record.name).exists():
+            if self._has(record):
                 self._write(record)
 
     def all(self) -> tuple[Record | Unreadable, ...]:
@@ -233,11 +233,8 @@ class Registry:
     def remove(self, record: Record) -> None:
         """Deletes the record and the engine's token; without effect when it is gone."""
         with self._alone():
-            path = self._path(record.name)
-            found = _read(path)
-            # The name may belong to a later engine already.
-            if isinstance(found, Record) and found.leader == record.leader:
-                path.unlink(missing_ok=True)
+            if self._has(record):
+                self._path(record.name).unlink(missing_ok=True)
             self._remove_secrets(record.token_path)
 
     def next_name(self, name: str) -> str:
@@ -290,6 +287,11 @@ class Registry:
             return same and stat.S_ISREG(token.lstat().st_mode)
         except (OSError, ValueError, RuntimeError):
             return False
+
+    def _has(self, record: Record) -> bool:
+        """Whether the name is still its own: a later engine may have it already."""
+        found = _read(self._path(record.name))
+        return isinstance(found, Record) and found.leader == record.leader
 
     def _path(self, name: str) -> Path:
         return self._root / f"{name}.json"

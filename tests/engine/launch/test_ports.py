@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from specdeck.engine.launch import process
-from specdeck.engine.launch.ports import find_held, find_listeners, listens
+from specdeck.engine.launch.ports import find_free, find_held, find_listeners, listens, port_refusal
 
 SERVER = (
     "import socket, sys\n"
@@ -86,3 +86,31 @@ def test_a_port_without_a_listener_tells_nothing(server: tuple[process.Leader, i
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         assert listens(leader, bound.getsockname()[1]) is None
+
+
+def test_two_that_try_a_port_at_the_same_moment_do_not_refuse_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    port = find_free("127.0.0.1")
+    answers: list[str | None] = []
+
+    class Probe(socket.socket):
+        """Before the first one lets the port go, a second one tries it."""
+
+        def close(self) -> None:
+            if not answers:
+                answers.append("asked")
+                answers.append(port_refusal("127.0.0.1", port))
+            super().close()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(socket, "socket", Probe)
+        answers.append(port_refusal("127.0.0.1", port))
+    assert answers == ["asked", None, None]
+
+
+def test_a_port_that_somebody_has_is_refused() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mine:
+        refusal = port_refusal("127.0.0.1", mine.getsockname()[1])
+    assert refusal is not None
+    assert "address already in use" in refusal

@@ -304,6 +304,13 @@ def test_updating_a_removed_record_does_not_bring_it_back(registry: Registry) ->
     assert registry.all() == ()
 
 
+def test_updating_an_old_engine_spares_the_new_one_of_its_name(registry: Registry) -> None:
+    old = registry.add(record(born=1))
+    new = registry.add(record(port=9000))
+    registry.update(replace(old, ready=2.0))
+    assert registry.all() == (new,)
+
+
 def test_an_empty_registry_creates_nothing(registry: Registry, tmp_path: Path) -> None:
     assert registry.all() == ()
     assert registry.clean() == ()
