@@ -57,11 +57,14 @@ def print_history(engine: str, *, as_json: bool) -> int:
     url = access(engine).url
     with open_user_store() as store:
         found = AuditLog(store).actions(url, LISTED)
+        left_out = store.left_out
+    for line in left_out:
+        log(f"specdeck: {line}")
     if as_json:
         emit([as_data(action) for action in found])
     elif found:
         print_lines(*history_lines(found, _terminal_columns()))
-    else:
+    elif not left_out:
         log(f"specdeck: no change of {url} was made from here")
     return 0
 

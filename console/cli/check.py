@@ -43,7 +43,12 @@ from specdeck.engine.client.token import TOKEN_REMEDY
 from specdeck.engine.divergence import report, statistics
 from specdeck.engine.divergence.arms import explain_idle_drafter
 from specdeck.engine.divergence.bundle import case_page, choose_case
-from specdeck.engine.divergence.history import PAST_CHECKS_HEAD, past_check_cells, past_checks
+from specdeck.engine.divergence.history import (
+    PAST_CHECKS_HEAD,
+    keep_readable,
+    past_check_cells,
+    past_checks,
+)
 from specdeck.engine.divergence.privacy import hash_prompt
 from specdeck.engine.divergence.prompts import PromptSet, load_prompts, load_prompts_aside
 from specdeck.engine.divergence.report import CheckGauges
@@ -106,12 +111,16 @@ def print_history(asked: CheckArguments) -> int:
     """Prints the checks of an engine so far, side by side; the engine need not run."""
     url = access(asked.engine).url
     with open_user_store() as store:
-        found = past_checks(Checks(store).history(url, asked.limit or _LISTED))
+        runs, unread = keep_readable(Checks(store).history(url, asked.limit or _LISTED))
+        left_out = (*store.left_out, *unread)
+    for line in left_out:
+        log(f"specdeck: {line}")
+    found = past_checks(runs)
     if asked.as_json:
         emit([asdict(check) for check in found])
     elif found:
         print_lines(*format_table(PAST_CHECKS_HEAD, map(past_check_cells, found)))
-    else:
+    elif not left_out:
         log(f"specdeck: no check of {url} has been finished here")
     return 0
 
@@ -277,6 +286,8 @@ def open_check_store() -> Iterator[tuple[Store, bool]]:
             log(f"specdeck: this check is not stored: {error.line()}")
             store, lasts = stack.enter_context(Store(Path(spare) / "store.sqlite")), False
         yield store, lasts
+        for line in store.left_out:
+            log(f"specdeck: {line}")
 
 
 def log_waiting(waiting: WaitingForEngine) -> None:

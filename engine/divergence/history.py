@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
@@ -15,6 +14,7 @@ from specdeck.engine.errors import UsageError
 from specdeck.engine.fingerprint.digest import canonical
 from specdeck.engine.protocol.codec import Count, DraftLength, Within, WrongType, read_record
 from specdeck.engine.store.checks import GREEDY, SAMPLED, Checks, Run, unreadable
+from specdeck.engine.store.database import left_out_line
 from specdeck.engine.text import UNKNOWN, format_count, format_percent, format_value
 
 if TYPE_CHECKING:
@@ -144,13 +144,29 @@ def read_counts(run: Run) -> Counts:
     found = _read(Counts, run.summary)
     if found.mismatches > found.prompts:
         error = WrongType("more prompts differ than were asked")
-        raise unreadable(error, remedy="it was written by another specdeck")
+        raise unreadable(error, remedy="it was written by another specdeck") from error
     return found
 
 
 def past_checks(runs: Sequence[Run]) -> tuple[PastCheck, ...]:
     """What the store has of finished runs, in the order given; raises UsageError for another's."""
     return tuple(_past_check(run) for run in runs if run.summary is not None)
+
+
+def keep_readable(runs: Sequence[Run]) -> tuple[tuple[Run, ...], tuple[str, ...]]:
+    """The finished ones of `runs` that `past_checks` can read, and a line on the others."""
+    kept: list[Run] = []
+    reasons: list[str] = []
+    for run in runs:
+        if run.summary is None:
+            continue
+        try:
+            _past_check(run)
+        except UsageError as error:
+            reasons.append(str(error.__cause__))
+        else:
+            kept.append(run)
+    return tuple(kept), (left_out_line("check", reasons),) if reasons else ()
 
 
 def comparable_checks(runs: Sequence[Run]) -> tuple[PastCheck, ...]:
@@ -162,11 +178,7 @@ def comparable_checks(runs: Sequence[Run]) -> tuple[PastCheck, ...]:
         return ()
     now, *earlier = runs
     same = [run for run in earlier if all(run.facts.get(n) == now.facts.get(n) for n in _ASKED)]
-    found: list[PastCheck] = []
-    for run in same:
-        with suppress(UsageError):
-            found += past_checks([run])
-    return tuple(found)
+    return past_checks(keep_readable(same)[0])
 
 
 def past_check_cells(line: PastCheck) -> tuple[str, ...]:

@@ -247,6 +247,7 @@ class _Assembly:
                     lambda: fingerprint_store.moments(store, url=url, limit=20),
                 )
                 self._read_fingerprint([one.data for one in moments or ()])
+                self._made.notes += map(self._redactor.hide, store.left_out)
         self._join_moves(actions)
 
     def _join_moves(self, actions: tuple[Action, ...]) -> None:

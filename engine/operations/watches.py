@@ -181,7 +181,7 @@ async def post_events(
 
 
 def latest_check(store: Path, url: str) -> CheckOutcome | None:
-    """The check of the engine at `url` that finished last, as the store has it.
+    """The check of the engine at `url` that finished last, of those that the store can read.
 
     Raises SpecdeckError where the store cannot be read.
     """

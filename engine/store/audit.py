@@ -83,14 +83,17 @@ class AuditLog:
             )
 
     def actions(self, url: str | None = None, limit: int = 100) -> tuple[Action, ...]:
-        """The latest changes, the newest first; of one engine where `url` is given."""
+        """The latest changes, the newest first; of one engine where `url` is given.
+
+        One that cannot be read is left out, as the store's `left_out` says.
+        """
         with self._store.transaction(write=False) as db:
             rows = db.execute(
                 f"SELECT {', '.join(_COLUMNS)} FROM actions WHERE ?1 IS NULL OR url = ?1"
-                " ORDER BY t DESC, id DESC LIMIT ?2",
-                (url, limit),
-            ).fetchall()
-            return tuple(_action(row) for row in rows)
+                " ORDER BY t DESC, id DESC",
+                (url,),
+            )
+            return self._store.read_rows(rows, _action, what="change", limit=limit)
 
 
 def _as_row(action: Action) -> dict[str, Any]:

@@ -49,7 +49,10 @@ _RUN = "id, key, t, url, finished, facts, totals, summary"
 
 GREEDY, SAMPLED = "greedy", "sampled"
 """Kinds of run: tokens were compared, or distributions, whose summaries hold other things."""
-_KIND = f"COALESCE(json_extract(facts, '$.kind'), '{GREEDY}') = ?2"
+_KIND = (
+    f"COALESCE(CASE WHEN json_valid(facts) THEN json_extract(facts, '$.kind') END, '{GREEDY}') = ?2"
+)
+"""Of facts that are no JSON SQLite would refuse the whole question."""
 
 
 class Checks:
@@ -57,6 +60,11 @@ class Checks:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """What was found that cannot be read, a line each."""
+        return tuple(self._store.left_out)
 
     def begin(self, key: str, t: float, url: str, facts: dict[str, Any]) -> Run:
         """A new run, at `t` (Unix seconds) on the serving engine at `url`."""
@@ -87,13 +95,16 @@ class Checks:
         self._store.release_lock(lock_name(run))
 
     def find_unfinished(self, key: str) -> Run | None:
-        """The latest run under `key` that is not at its end; None when there is none."""
+        """The latest run under `key`, if it is not at its end; None when there is none.
+
+        One that cannot be read is passed over.
+        """
         with self._store.transaction(write=False) as db:
-            row = db.execute(
-                f"SELECT {_RUN} FROM checks WHERE key = ? ORDER BY t DESC, id DESC LIMIT 1", (key,)
-            ).fetchone()
-            found = _run(row) if row else None
-        return found if found is not None and found.finished is None else None
+            rows = db.execute(
+                f"SELECT {_RUN} FROM checks WHERE key = ? ORDER BY t DESC, id DESC", (key,)
+            )
+            found = self._store.read_rows(rows, _run, what="check", limit=1)
+        return found[0] if found and found[0].finished is None else None
 
     def add(self, run: int, compared: Iterable[Compared], totals: dict[str, Any]) -> bool:
         """Writes the pairs of one prompt and the sums after it, together or not at all.
@@ -174,14 +185,17 @@ class Checks:
     def history(
         self, url: str | None = None, limit: int = 31, kind: str = GREEDY
     ) -> tuple[Run, ...]:
-        """The finished runs of a kind, the newest first; on one engine where `url` is given."""
+        """The finished runs of a kind, the newest first; on one engine where `url` is given.
+
+        One that cannot be read is left out, as the store's `left_out` says.
+        """
         with self._store.transaction(write=False) as db:
             rows = db.execute(
                 f"SELECT {_RUN} FROM checks WHERE (?1 IS NULL OR url = ?1)"
-                f" AND finished IS NOT NULL AND {_KIND} ORDER BY finished DESC, id DESC LIMIT ?3",
-                (url, kind, limit),
-            ).fetchall()
-            return tuple(_run(row) for row in rows)
+                f" AND finished IS NOT NULL AND {_KIND} ORDER BY finished DESC, id DESC",
+                (url, kind),
+            )
+            return self._store.read_rows(rows, _run, what="check", limit=limit)
 
 
 def _run(row: tuple[Any, ...]) -> Run:

@@ -10,19 +10,22 @@ import fcntl
 import os
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeVar
 
 from specdeck.engine.errors import SpecdeckError, UsageError
 from specdeck.engine.paths import private
+from specdeck.engine.text import format_count
 
 PATIENCE_S = 2.0
 """How long another process may hold the file before a write gives up."""
 _PAUSE_S = 0.01
+
+_T = TypeVar("_T")
 
 
 def read_migrations() -> dict[int, str]:
@@ -50,6 +53,8 @@ class Store:
         self._path = path
         self._patience_s = patience_s
         self._locks: dict[str, int] = {}
+        self.left_out: list[str] = []
+        """What was found that cannot be read, a line for each time and kind."""
         with self._translate_errors():
             private(path.parent)
             self._refuse_foreign_link()
@@ -60,6 +65,8 @@ class Store:
                 os.close(os.open(os.path.realpath(path), os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
             # Every statement is its own transaction.
             self._db = sqlite3.connect(path, timeout=patience_s, isolation_level=None)
+            # One damaged text must not end the reading of all.
+            self._db.text_factory = _read_text
         try:
             self._migrate(read_migrations() if migrations is None else migrations)
         except SpecdeckError:
@@ -77,6 +84,31 @@ class Store:
                 self._db.execute("ROLLBACK")
                 raise
             self._db.execute("COMMIT")
+
+    def read_rows(
+        self,
+        rows: Iterable[tuple[Any, ...]],
+        read: Callable[[tuple[Any, ...]], _T],
+        *,
+        what: str,
+        limit: int,
+    ) -> tuple[_T, ...]:
+        """The first `limit` of `rows` that `read` can make something of.
+
+        The others, called `what`, are told in `left_out`: one damaged row hides no other.
+        """
+        found: list[_T] = []
+        reasons: list[str] = []
+        for row in rows:
+            if len(found) >= limit:
+                break
+            try:
+                found.append(read(row))
+            except (ValueError, TypeError) as error:
+                reasons.append(str(error))
+        if reasons and (line := left_out_line(what, reasons)) not in self.left_out:
+            self.left_out.append(line)
+        return tuple(found)
 
     def take_lock(self, name: str) -> bool:
         """Whether the lock `name` is this store's until it is released or the store closed.
@@ -186,6 +218,23 @@ class Store:
             f"{self._path} cannot be used: {error}",
             remedy="see to the file, or move it out of the way",
         )
+
+
+def left_out_line(what: str, reasons: Sequence[str]) -> str:
+    """What of the store is not shown, and why.
+
+    >>> left_out_line("check", ["it has no end"])
+    '1 check in the store cannot be read and is left out: it has no end'
+    >>> left_out_line("check", ["it has no end", "a time in it is no number"])
+    '2 checks in the store cannot be read and are left out, the first: it has no end'
+    """
+    count = format_count(len(reasons), what)
+    rest = "is left out" if len(reasons) == 1 else "are left out, the first"
+    return f"{count} in the store cannot be read and {rest}: {reasons[0]}"
+
+
+def _read_text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
 
 
 def _is_held(error: sqlite3.OperationalError) -> bool:

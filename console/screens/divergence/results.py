@@ -30,6 +30,7 @@ from specdeck.console.widgets.charts import ProgressBar
 from specdeck.console.widgets.text import Flow, Line, Notice, Rows
 from specdeck.engine.divergence import statistics
 from specdeck.engine.divergence.bundle import case_page, choose_case
+from specdeck.engine.divergence.history import keep_readable
 from specdeck.engine.divergence.prompts import Prompt, PromptSet
 from specdeck.engine.divergence.report import check_markdown
 from specdeck.engine.divergence.runner import CheckProgress
@@ -197,7 +198,9 @@ class ResultsScreen(DetailScreen):
         """The checks of this store, of whatever engine."""
         try:
             with self.split_check.context.open_checks() as checks:
-                self.runs = checks.history(limit=20)
+                self.runs, unread = keep_readable(checks.history(limit=20))
+                if left_out := (*checks.left_out, *unread):
+                    self.problem = "; ".join(left_out)
         except SpecdeckError as error:
             self.problem = error.line()
         local = self.context.local

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -32,7 +33,9 @@ from specdeck.engine.divergence.prompts import (
 )
 from specdeck.engine.errors import Unreachable, UsageError
 from specdeck.engine.operations.check import CheckEvent
+from specdeck.engine.paths import locations
 from specdeck.engine.protocol.messages import PREFIX, TOKEN_HEADER, Capability
+from specdeck.engine.store.database import Store
 
 Captured = pytest.CaptureFixture[str]
 KEY = "the-api-key"
@@ -416,6 +419,13 @@ def test_earlier_checks_stand_side_by_side(
     assert outcome(["check", engine.url, "--history", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert [line["mismatches"] for line in data] == [1, 0]
+    with Store(locations(os.environ).store) as store, store.transaction() as db:
+        db.execute("UPDATE checks SET finished = -5.0 WHERE id = 1")
+        db.execute("UPDATE checks SET summary = '{}' WHERE id = 2")
+    assert outcome(["check", engine.url, "--history"]) == 0
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("1 check in the store cannot be read and is left out") == 2
 
 
 def test_an_interrupted_check_is_code_130_and_goes_on(

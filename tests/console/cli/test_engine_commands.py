@@ -179,6 +179,12 @@ def test_what_was_changed_is_read_back_the_newest_first(
     ]
     assert {one["origin"] for one in told} == {"operator"}
     assert len(engine.asked) == asked  # it need not run
+    with Store(home / "data" / "specdeck.sqlite") as store, store.transaction() as db:
+        db.execute("UPDATE actions SET t = -5.0 WHERE id = 2")
+    assert outcome(["set", engine.url, "--history"]) == 0
+    said = capsys.readouterr()
+    assert [line.split() for line in said.out.splitlines()] == [head.split(), first.split()]
+    assert "1 change in the store cannot be read and is left out" in said.err
 
 
 def test_a_history_fits_the_terminal_and_stays_a_table_in_a_pipe() -> None:

@@ -56,6 +56,31 @@ def test_what_has_come_of_a_change_takes_the_place_of_what_was_asked_for(store: 
     assert log.actions() == (ACTION,)
 
 
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("t", -5.0), ("t", 1e12), ("before", "{"), ("after", "[]"), ("before", b"{\xff")],
+    ids=["before 1970", "far ahead", "no JSON", "no object", "no text"],
+)
+def test_a_change_that_cannot_be_read_hides_no_other(
+    store: Store, column: str, value: object
+) -> None:
+    log = AuditLog(store)
+    later = replace(ACTION, t=2000.0)
+    for action in (ACTION, replace(ACTION, t=3000.0), later):
+        log.add(action)
+    with store.transaction() as db:
+        db.execute(f"UPDATE actions SET {column} = CAST(? AS {kind(value)}) WHERE id = 2", (value,))
+    assert log.actions() == (later, ACTION)
+    assert log.actions(limit=1) == (later,)
+    assert len(store.left_out) == 1
+    assert store.left_out[0].startswith("1 change in the store cannot be read and is left out: ")
+
+
+def kind(value: object) -> str:
+    """The type of the column that takes it."""
+    return "REAL" if isinstance(value, float) else "TEXT"
+
+
 def test_the_last_start_of_a_config_is_remembered(store: Store, tmp_path: Path) -> None:
     starts = Starts(store)
     key = config_key(tmp_path / "demo.yaml")

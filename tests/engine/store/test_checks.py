@@ -90,3 +90,30 @@ def test_a_run_that_shows_nothing_is_forgotten_whole(tmp_path: Path) -> None:
         checks.forget(run.id)
         assert checks.find_unfinished("key") is None
         assert not checks.has(run.id, 1)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    ["finished = -5.0", "finished = 1e12", "t = -5.0", "facts = '{'", "summary = '{'"],
+)
+def test_a_run_that_cannot_be_read_hides_no_other(
+    tmp_path: Path, checks: Checks, damage: str
+) -> None:
+    runs = [checks.begin("key", 1000.0 + n, URL, {}) for n in range(3)]
+    for run in runs:
+        checks.finish(run.id, run.t + 1.0, {})
+    with Store(tmp_path / "store.sqlite") as other, other.transaction() as db:
+        db.execute(f"UPDATE checks SET {damage} WHERE id = ?", (runs[1].id,))
+    assert [run.id for run in checks.history(URL)] == [runs[2].id, runs[0].id]
+    (line,) = checks.left_out
+    assert line.startswith("1 check in the store cannot be read and is left out: ")
+
+
+def test_an_unfinished_run_that_cannot_be_read_is_passed_over(
+    tmp_path: Path, checks: Checks
+) -> None:
+    first, second = (checks.begin("key", t, URL, {}) for t in (1000.0, 2000.0))
+    with Store(tmp_path / "store.sqlite") as other, other.transaction() as db:
+        db.execute("UPDATE checks SET totals = '{' WHERE id = ?", (second.id,))
+    assert checks.find_unfinished("key") == first
+    assert len(checks.left_out) == 1
