@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from specdeck.engine.incident.redaction import Redactor
+from specdeck.engine.incident.redaction import WITHHELD, Redactor
 from specdeck.engine.text import printable
 
 MOST_BYTES: Final = 2_000_000
@@ -52,6 +52,17 @@ _REQUESTS = re.compile(
     r"|Aborted request) [\w.:-]"
 )
 """What is logged of one request."""
+_OF_REQUESTS = re.compile(
+    r"^(?:\w*pars(?:er|ers|ing)\w*|\w*serving\w*|backend_\w+|api_router|chat_utils|connection|context"
+    r"|detokenizer|dump_input|harmony|input_processor|log_response|preprocess|processor|protocol"
+    r"|request_logger|validation)\.py:"
+)
+"""Files whose lines may quote what a request says or is answered, as vLLM 0.32 writes them."""
+_HANDLES_REQUESTS = re.compile(
+    r"/jinja2/|/vllm/(?:inputs|multimodal|parser|reasoning|renderers|tool_parsers|v1/structured_output"
+    r"|entrypoints/.*(?:serving|protocol|preprocess|chat_utils|api_router|handlers|utils))"
+)
+"""Of a traceback's frames: an error that passes them may quote the request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +129,8 @@ class _Reader:
         self._hide = hide
         self.withheld = 0
         self._in_traceback = False
+        self._is_of_request = False
+        """Whether the traceback passes what handles requests."""
 
     def read(self, lines: Iterable[str]) -> Iterable[str]:
         for line in lines:
@@ -134,10 +147,14 @@ class _Reader:
             if _REQUESTS.match(own["text"]):
                 return None
             head = line[: own.start("text")]
-            inner = self._clean_traced(own["text"].removeprefix(" "))
+            quotes = own["level"] == "DEBUG" or bool(_OF_REQUESTS.match(own["file"]))
+            inner = self._clean_traced(own["text"].removeprefix(" "), quotes=quotes)
             if inner is not None:
                 return f"{head} {inner}"
-            return head + self._clean_own(own["text"])
+            if quotes:
+                self.withheld += 1
+                return f"{head} {WITHHELD}"
+            return head + self._hide(own["text"])
         if (access := _ACCESS.match(line)) is not None:
             asked = f'"{access["method"]} {access["path"]}" {access["status"]}'
             return f"{access['process'] or ''}INFO: {access['client']} - {asked}"
@@ -148,19 +165,28 @@ class _Reader:
             return f"{head}{inner}"
         return self._hide(line) if _LAST_WORDS.match(line[len(head) :]) else None
 
-    def _clean_own(self, text: str) -> str:
-        return self._hide(text)
+    def _clean_traced(self, text: str, *, quotes: bool = False) -> str | None:
+        """A line of a traceback; None for any other.
 
-    def _clean_traced(self, text: str) -> str | None:
-        """A line of a traceback; None for any other. Its lines of source are left out: one may
-        hold a text, and file and number say which it is."""
-        if _TRACEBACK.match(text) or _FRAME.match(text):
+        Its lines of source are left out: one may hold a text, and file and number say which it
+        is. So is what an error says that `quotes` a request, or has passed what handles one.
+        """
+        if _TRACEBACK.match(text):
+            self._in_traceback, self._is_of_request = True, quotes
+            return text
+        if _FRAME.match(text):
             self._in_traceback = True
+            self._is_of_request = self._is_of_request or bool(_HANDLES_REQUESTS.search(text))
             return text
         if self._in_traceback and (raised := _RAISED.match(text)) is not None:
             self._in_traceback = False
             said = raised["text"]
-            return text if said is None else f"{raised['kind']}:{self._hide(said)}"
+            if said is None:
+                return text
+            if self._is_of_request or quotes:
+                self.withheld += 1
+                return f"{raised['kind']}: {WITHHELD}"
+            return f"{raised['kind']}:{self._hide(said)}"
         if self._in_traceback and not text.startswith(" "):
             self._in_traceback = False
         return None

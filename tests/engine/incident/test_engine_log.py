@@ -32,6 +32,44 @@ def test_nothing_is_told_of_a_request(text: str) -> None:
     assert clean(f"{HEAD} {text}") == ((), 1)
 
 
+@pytest.mark.parametrize(
+    ("level", "file", "text"),
+    [
+        ("INFO", "log_response.py:141", f"response_body={{{PROMPT}}}"),
+        ("DEBUG", "serving.py:804", f"Received messages request {PROMPT}"),
+        ("DEBUG", "core.py:1382", f"Received {PROMPT}"),
+        ("WARNING", "llama_tool_parser.py:151", f"Regex timeout on user input: {PROMPT}"),
+        ("ERROR", "parser_manager.py:7", f"cannot parse {PROMPT}"),
+        ("ERROR", "dump_input.py:79", f"Dumping scheduler output: SamplingParams(stop={PROMPT})"),
+        ("ERROR", "backend_xgrammar.py:202", f"Failed to advance FSM for tokens {PROMPT}"),
+    ],
+)
+def test_a_line_of_what_handles_requests_keeps_its_head(level: str, file: str, text: str) -> None:
+    head = f"(APIServer pid=17) {level} 11-22 17:19:32 [{file}]"
+    assert clean(f"{head} {text}") == ((f"{head} (withheld)",), 1)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        "/v/vllm/entrypoints/openai/chat_completion/serving.py",
+        "/v/vllm/entrypoints/serve/exception_handling/handlers/exception.py",
+        "/v/vllm/renderers/hf.py",
+        "/v/vllm/v1/structured_output/backend_xgrammar.py",
+        "/v/jinja2/environment.py",
+    ],
+)
+def test_an_error_that_passed_a_request_keeps_its_kind(frame: str) -> None:
+    traced = ("Traceback (most recent call last):", f'  File "{frame}", line 3, in run')
+    other = '  File "/v/vllm/v1/engine/core.py", line 9, in step'
+    assert clean(*traced, other, f"ValueError: {PROMPT}") == (
+        (*traced, other, "ValueError: (withheld)"),
+        1,
+    )
+    memory = "torch.OutOfMemoryError: CUDA out of memory."
+    assert clean(traced[0], other, memory)[0][-1] == memory
+
+
 def test_lines_that_nobody_knows_are_counted() -> None:
     lines, withheld = clean(
         f"{HEAD} Starting vLLM server on http://127.0.0.1:8000", PROMPT,
