@@ -33,7 +33,7 @@ from specdeck.console.cli.common import open_user_store, until_signal, write_or_
 from specdeck.console.cli.engines import Access, access, require_vllm
 from specdeck.console.cli.gauges_file import GaugesFile
 from specdeck.console.cli.operator import find_operator
-from specdeck.console.cli.output import draw_over, emit, log, print_lines
+from specdeck.console.cli.output import draw_over, emit, log, print_lines, print_verdict
 from specdeck.console.cli.run import start_reference_engine
 from specdeck.console.cli.set import Narrator, request_change
 from specdeck.console.widgets.format import shorten
@@ -370,7 +370,9 @@ def _canary_code(asked: CheckArguments, result: CheckResult) -> int:
 
 
 def _print(asked: CheckArguments, data: dict[str, Any], lines: Callable[[Data], list[str]]) -> None:
-    if asked.as_json:
+    if asked.every is None:
+        print_verdict(data, lambda: lines(data), as_json=asked.as_json)
+    elif asked.as_json:  # whoever has seen enough of a series ends it
         emit(data)
     else:
         print_lines(*lines(data))

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from specdeck.console.cli.engines import Access, access, is_config, key_option
-from specdeck.console.cli.output import emit, print_lines
+from specdeck.console.cli.output import print_verdict
 from specdeck.engine.client import event_loop
 from specdeck.engine.client.address import is_local
 from specdeck.engine.client.engine_client import EngineClient
@@ -40,11 +40,11 @@ def command(subject: str | None, as_json: bool, api_key_env: str | None) -> int:
         found = check_config(Path(subject))
     else:
         found = event_loop.run(check_engine(access(subject, api_key_env=api_key_env)))
-    if as_json:
-        emit([finding.as_json() for finding in found])
-    else:
-        for finding in found:
-            print_lines(f"{MARKS[finding.level]} {finding.line()}")
+    print_verdict(
+        [finding.as_json() for finding in found],
+        lambda: [f"{MARKS[finding.level]} {finding.line()}" for finding in found],
+        as_json=as_json,
+    )
     return 2 if any(finding.level == "error" for finding in found) else 0
 
 

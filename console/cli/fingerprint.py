@@ -16,7 +16,7 @@ from specdeck.console.cli.common import Whole, metrics_address_option, until_sig
 from specdeck.console.cli.engines import Access, access, key_option
 from specdeck.console.cli.expectations import Expectations, open_fingerprints, webhook_option
 from specdeck.console.cli.gauges_file import GaugesFile
-from specdeck.console.cli.output import emit, log, print_lines
+from specdeck.console.cli.output import emit, log, print_lines, print_verdict
 from specdeck.console.cli.output_file import OutputFile
 from specdeck.engine.client import event_loop
 from specdeck.engine.client.webhook import Webhook
@@ -239,10 +239,8 @@ def diff(
         before = read_pin(_find_pin(fingerprints, to))
         after = event_loop.run(side(one))
     found = Verification(compare(before, after))
-    if as_json:
-        emit(found.as_json())
-    else:
-        print_lines(*comparison_lines(found.comparison, full=True))
+    lines = partial(comparison_lines, found.comparison, full=True)
+    print_verdict(found.as_json(), lines, as_json=as_json)
     return 0 if found.comparison.same else 1
 
 
@@ -323,12 +321,13 @@ def print_verification(event: FactsRead, *, as_json: bool, is_dated: bool) -> No
     if event.comparison is None:
         return
     lines = comparison_lines(event.comparison, full=False)
-    if as_json:
-        emit(Verification(event.comparison, event.pin).as_json())
-    elif is_dated:
-        print_lines(f"{_clock(event.fingerprint)}  {'; '.join(lines)}")
+    data = Verification(event.comparison, event.pin).as_json()
+    if not is_dated:
+        print_verdict(data, lambda: lines, as_json=as_json)
+    elif as_json:
+        emit(data)
     else:
-        print_lines(*lines)
+        print_lines(f"{_clock(event.fingerprint)}  {'; '.join(lines)}")
 
 
 def print_history(moments: Sequence[Moment], *, as_json: bool) -> None:
@@ -414,12 +413,10 @@ async def _verify_name(
     found = NameVerification.of(seen, layer, expected)
     if check_names(seen) == "hidden":
         log(f"specdeck: the names {DOUBTS['hidden']}")
-    if as_json:
-        emit(found.as_json())
-    else:
-        other = "" if found.found == expected else f", and {expected} was expected"
-        doubt = "" if found.reason is None else f"; {found.reason}"
-        print_lines(f"{layer} is {found.found}{other}{doubt}")
+    other = "" if found.found == expected else f", and {expected} was expected"
+    doubt = "" if found.reason is None else f"; {found.reason}"
+    line = f"{layer} is {found.found}{other}{doubt}"
+    print_verdict(found.as_json(), lambda: [line], as_json=as_json)
     return 0 if found.same else 1
 
 

@@ -16,7 +16,7 @@ from specdeck.console.cli.check import CODES, Ticker, log_waiting, open_arms, op
 from specdeck.console.cli.check_arguments import COUNT, CheckArguments, Share
 from specdeck.console.cli.common import Finite, Whole, until_signal, write_or_log
 from specdeck.console.cli.engines import access, key_option
-from specdeck.console.cli.output import emit, log, print_lines
+from specdeck.console.cli.output import log, print_verdict
 from specdeck.console.cli.output_file import OutputFile
 from specdeck.engine.client import event_loop
 from specdeck.engine.divergence.baseline import Baseline, read_baseline, write_baseline
@@ -197,10 +197,8 @@ async def _measure_and_save(asked: CheckArguments, options: dict[str, Any], targ
         "verdict": found.check.verdict,
         "reason": found.check.reason,
     }
-    if asked.as_json:
-        emit(said)
-    else:
-        print_lines(*(f"{name.ljust(8)} {value}" for name, value in said.items()))
+    lines = [f"{name.ljust(8)} {value}" for name, value in said.items()]
+    print_verdict(said, lambda: lines, as_json=asked.as_json)
     return CODES[found.check.verdict]
 
 
@@ -212,10 +210,7 @@ async def _compare(asked: CheckArguments, options: dict[str, Any], baseline: Bas
         baseline, measured.baseline, limits, against=against, paired=measured.paired
     )
     data = gate.as_json()
-    if asked.as_json:
-        emit(data)
-    else:
-        print_lines(*gate_lines(data))
+    print_verdict(data, lambda: gate_lines(data), as_json=asked.as_json)
     unwritten = 0
     for path, form in ((options["junit"], gate_junit), (options["page"], gate_markdown)):
         if path is not None:

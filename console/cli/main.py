@@ -18,6 +18,7 @@ import click
 
 from specdeck.console.cli.first_and_last import INTERRUPTED, exit_at_signals
 from specdeck.console.cli.output import (
+    discard_stdout,
     emit,
     has_data,
     log,
@@ -219,7 +220,7 @@ def _from_system(error: OSError) -> SpecdeckError:
     if error.errno == errno.ENOENT:  # getcwd alone has no name for what is not there
         return UsageError("the current folder is gone", remedy="go to another one")
     if error.errno in _LOST:
-        _discard_stdout()
+        discard_stdout()
         return UsageError(f"cannot write the output: {reason}", remedy="check where it goes")
     return _defect(error)
 
@@ -252,14 +253,8 @@ def _print_help(text: str) -> int:
 
 def _close_pipe() -> int:
     """The reader has had enough, which is no failure."""
-    _discard_stdout()
+    discard_stdout()
     return 0
-
-
-def _discard_stdout() -> None:
-    """What is still to be written goes nowhere: the interpreter would complain at its end."""
-    with suppress(OSError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _open_closed_streams() -> None:

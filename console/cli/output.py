@@ -15,7 +15,7 @@ import re
 import select
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TextIO
 
@@ -53,6 +53,26 @@ def has_data(context: click.Context) -> bool:
 def print_lines(*lines: str) -> None:
     """Lines of text on stdout."""
     _write(sys.stdout, "".join(f"{_line(line)}\n" for line in lines))
+
+
+def print_verdict(data: object, lines: Callable[[], Iterable[str]], *, as_json: bool) -> None:
+    """What the exit code tells as well, as JSON or as lines of text.
+
+    Whether anybody reads it or not (`| head -c 0`), it is no error: the exit code is to stay.
+    """
+    try:
+        if as_json:
+            emit(data)
+        else:
+            print_lines(*lines())
+    except BrokenPipeError:
+        discard_stdout()
+
+
+def discard_stdout() -> None:
+    """What is still to be written goes nowhere: the interpreter would complain at its end."""
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def log(text: str, *, over: bool = False) -> None:

@@ -15,7 +15,7 @@ from specdeck.console.cli.audit import UserAudit, print_history
 from specdeck.console.cli.common import Finite, until_signal
 from specdeck.console.cli.engines import Access, access, key_option, require_vllm, token_option
 from specdeck.console.cli.operator import find_operator
-from specdeck.console.cli.output import emit, log, print_lines
+from specdeck.console.cli.output import discard_stdout, emit, log, print_lines
 from specdeck.engine.client import event_loop
 from specdeck.engine.client.engine_client import EngineClient
 from specdeck.engine.errors import UsageError
@@ -127,10 +127,12 @@ async def _make(to: Access, narrator: Narrator, *, as_json: bool) -> int:
             emit(outcome.as_json())
         else:
             print_lines(*outcome_lines(outcome))
-    except OSError:  # the change is made all the same, and so is its undo
+    except OSError as error:  # the change is made all the same, and so is its undo
         for line in outcome_lines(outcome):
             log(f"specdeck: {line}")
-        raise
+        if not isinstance(error, BrokenPipeError):
+            raise
+        discard_stdout()
     for line in narrator.later:
         log(f"specdeck: {line}")
     if change.lease_s is not None and not change.judge:

@@ -14,7 +14,7 @@ import click
 
 from specdeck.console.cli.common import black_box_folder, until_signal
 from specdeck.console.cli.engines import Access, access, key_option, require_vllm
-from specdeck.console.cli.output import draw_over, emit, log, print_lines
+from specdeck.console.cli.output import draw_over, log, print_verdict
 from specdeck.console.cli.output_file import OutputFile
 from specdeck.console.cli.span import read_span
 from specdeck.engine.blackbox.folder import open_history
@@ -203,10 +203,7 @@ def report(evidence: Evidence, save: Path | None, options: CommandOptions, *, as
         save_baseline(save, evidence)
         log(f"specdeck: saved {evidence.span.total.requests} requests in {save}")
     diagnosis = replace(diagnose(evidence), options=options)
-    if as_json:
-        emit(diagnosis.as_json())
-    else:
-        print_lines(*diagnosis_lines(diagnosis))
+    print_verdict(diagnosis.as_json(), lambda: diagnosis_lines(diagnosis), as_json=as_json)
     return 1 if diagnosis.causes else 0
 
 

@@ -20,6 +20,7 @@ import httpx
 import pytest
 from tests.support.engine_state import engine_state
 from tests.support.http_engine import HttpEngine, serve_engine
+from tests.support.unread_stdout import unread_stdout
 
 from specdeck.console.cli.check import CheckSeries, read_again
 from specdeck.console.cli.check_arguments import CheckArguments
@@ -584,6 +585,15 @@ def test_a_report_is_written_though_nobody_hears(
         monkeypatch.setattr("sys.stdout", full)
         assert outcome(["check", engine.url, *words]) == 2
     assert "specdeck check" in page.read_text()
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_the_code_of_a_failed_check_stays_where_nobody_reads_it(
+    engine: CheckedEngine, prompts: Path, form: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine.wrong = {"prompt 17"}
+    with unread_stdout(monkeypatch):
+        assert check(engine, prompts, *form) == 1
 
 
 def test_a_canary_goes_on_where_a_report_cannot_be_written(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.support.facts_engine import FactsEngine
 from tests.support.http_engine import serve_engine
+from tests.support.unread_stdout import unread_stdout
 
 from specdeck.console.cli.expectations import open_fingerprints
 from specdeck.console.cli.main import outcome
@@ -147,6 +148,18 @@ def test_a_pin_holds_until_a_knob_is_turned(engine: FactsEngine, capsys: Capture
     assert said[:2] == ["knob changed: k 6 → 5", "vLLM's own fingerprint did not move"]
     turn(engine, 6)
     assert deck("verify", engine.url) == 0
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+@pytest.mark.parametrize("words", [["verify"], ["diff"], ["verify", "--expect"]], ids=" ".join)
+def test_what_moved_is_the_exit_code_also_where_nobody_reads_it(
+    words: list[str], form: list[str], engine: FactsEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert deck("pin", engine.url) == 0
+    expected = [engine.names()[2]] if "--expect" in words else []
+    turn(engine, 5)
+    with unread_stdout(monkeypatch):
+        assert deck(*words, *expected, engine.url, *form) == 1
 
 
 def test_verify_in_json_says_what_moved(
