@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from textual import on
 from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
+from textual.css.query import NoMatches
 from textual.message import Message
 from textual.screen import Screen
 from textual.types import IgnoreReturnCallbackType
@@ -108,3 +110,13 @@ class PaletteScreen(CommandPalette, ClosedOnce[None]):
         if not self.is_current:
             event.stop()
             event.prevent_default()
+
+    def _action_command_list(self, action: str) -> None:
+        # Textual counts the lines of its list as it draws them, and a page is a KeyError before.
+        with suppress(KeyError, IndexError):
+            super()._action_command_list(action)
+
+    async def _watch__show_busy(self) -> None:
+        # A search that ends after the palette has closed finds nothing to show it on.
+        with suppress(NoMatches):
+            await super()._watch__show_busy()

@@ -14,6 +14,7 @@ from specdeck.console import keys
 from specdeck.console.screens.dialogs import Modal
 from specdeck.console.state.copies import Copyable
 from specdeck.console.widgets.format import shorten
+from specdeck.console.widgets.options import LineList
 from specdeck.engine.text import oneline, printable
 
 
@@ -48,7 +49,7 @@ class CopyDialog(Modal[Copyable | None]):
         """What there is, and the keys."""
         with Vertical(id="dialog"):
             yield Label("Copy to the clipboard", id="question", markup=False)
-            yield OptionList(markup=False, compact=True)
+            yield LineList(markup=False, compact=True)
             yield Label("enter copies   esc closes", id="keys", markup=False)
 
     def on_mount(self) -> None:

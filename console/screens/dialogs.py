@@ -17,6 +17,7 @@ from textual.widgets.option_list import Option
 
 from specdeck.console import keys
 from specdeck.console.widgets.cells import Cell, Row, heading
+from specdeck.console.widgets.options import LineList
 from specdeck.console.widgets.text import Flow, Line
 from specdeck.engine.text import printable
 
@@ -75,9 +76,7 @@ class Dialog(Modal[str]):
         with Vertical(id="dialog"):
             yield Label(printable(self.question), id="question", markup=False)
             yield Label(self.explanation, id="explanation", markup=False)
-            yield OptionList(
-                *(Option(self._prompt(choice)) for choice in self.choices), markup=False
-            )
+            yield LineList(*(Option(self._prompt(choice)) for choice in self.choices), markup=False)
 
     def _prompt(self, choice: Choice) -> str:
         label = "esc" if choice.key == "escape" else choice.key

@@ -6,6 +6,7 @@ another line's, or none's.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Generic, TypeVar
 
 from textual.visual import VisualType
@@ -21,6 +22,23 @@ class ItemOption(Option, Generic[_T]):
     def __init__(self, line: VisualType, item: _T) -> None:
         super().__init__(line)
         self.item = item
+
+
+class LineList(OptionList):
+    """An OptionList with keys that may come before it is drawn.
+
+    Textual counts lines as it draws: until then a page of them is a KeyError or an IndexError.
+    """
+
+    def action_page_up(self) -> None:
+        """As Textual does, once there are lines."""
+        with suppress(KeyError, IndexError):
+            super().action_page_up()  # type: ignore[no-untyped-call]
+
+    def action_page_down(self) -> None:
+        """As Textual does, once there are lines."""
+        with suppress(KeyError, IndexError):
+            super().action_page_down()  # type: ignore[no-untyped-call]
 
 
 def read_item(event: OptionList.OptionSelected, kind: type[_T]) -> _T:

@@ -14,8 +14,9 @@ from tests.support.memory_audit import MemoryAudit
 from tests.support.pilot import press, run, settle
 from tests.support.pilot import until as wait_until
 from tests.support.screen_text import screen_text
-from textual.command import CommandList
+from textual.command import CommandList, CommandPalette
 from textual.widgets._toast import Toast
+from textual.widgets.option_list import Option
 from textual.worker import WorkerFailed
 
 from specdeck.console import keys
@@ -706,6 +707,39 @@ async def test_a_command_that_is_chosen_twice_at_once_runs_once(
         assert isinstance(app.screen, LiveScreen)
     assert app.crash is None
     assert [change.k for change in engine.asked] == [2]
+
+
+@pytest.mark.parametrize("action", ["page_down", "page_up"])
+async def test_a_page_of_a_palette_that_is_not_drawn_yet_is_none(
+    action: str, kit: type[Kit], console: MakeConsole
+) -> None:
+    app = console(kit.engine(kit.run(5)))
+    async with run(app) as pilot:
+        await pilot.press("ctrl+p")
+        palette, found = app.screen, app.screen.query_one(CommandList)
+        assert isinstance(palette, CommandPalette)
+        await wait_until(pilot, lambda: found.option_count)
+        found.display = False
+        await wait_until(pilot, lambda: not found.scrollable_content_region)
+        found.clear_options().add_options([Option("one"), Option("two")])
+        found.highlighted = 1
+        palette._action_command_list(action)
+        assert found.highlighted == 1
+    assert app.crash is None
+
+
+async def test_a_search_that_ends_after_the_palette_has_closed_is_no_defect(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    app = console(kit.engine(kit.run(5)))
+    async with run(app) as pilot:
+        await pilot.press("ctrl+p")
+        palette = app.screen
+        assert isinstance(palette, CommandPalette)
+        await pilot.press("escape")
+        await wait_until(pilot, lambda: not palette.children)
+        await palette._watch__show_busy()
+    assert app.crash is None
 
 
 async def test_a_reading_that_arrives_while_the_console_closes_is_not_shown(

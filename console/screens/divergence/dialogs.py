@@ -19,7 +19,7 @@ from specdeck.console.screens.dialogs import Modal
 from specdeck.console.screens.divergence.prompt_file import BROWSED, load_aside
 from specdeck.console.screens.divergence.view import preview
 from specdeck.console.widgets.cells import Cell, Row, Tone, join_cells
-from specdeck.console.widgets.options import ItemOption, read_item
+from specdeck.console.widgets.options import ItemOption, LineList, read_item
 from specdeck.console.widgets.text import Line
 from specdeck.engine.client.address import engine_url
 from specdeck.engine.divergence.prompts import (
@@ -69,7 +69,7 @@ class PromptPicker(Modal[PickedPrompt | None]):
         """Sets, prompts, the field, keys."""
         with Vertical(id="pick"):
             yield Line(id="sets")
-            yield OptionList(id="prompts", markup=False, compact=True)
+            yield LineList(id="prompts", markup=False, compact=True)
             yield Input(
                 id="typed", placeholder="a prompt, a JSON line, or a file's path", compact=True
             )

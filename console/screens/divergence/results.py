@@ -27,6 +27,7 @@ from specdeck.console.state.controller import Controller
 from specdeck.console.state.copies import Copyable, copy_case, list_check_copies
 from specdeck.console.widgets.cells import Tone
 from specdeck.console.widgets.charts import ProgressBar
+from specdeck.console.widgets.options import LineList
 from specdeck.console.widgets.text import Flow, Line, Notice, Rows
 from specdeck.engine.divergence import statistics
 from specdeck.engine.divergence.bundle import case_page, choose_case
@@ -113,7 +114,7 @@ class ResultsScreen(DetailScreen):
             with VerticalScroll(id="summary"):
                 yield Flow(id="figures")
             with Vertical(id="lists"):
-                yield OptionList(id="cases", markup=False, compact=True)
+                yield LineList(id="cases", markup=False, compact=True)
                 with VerticalScroll(id="earlier"):
                     yield Rows(id="runs")
         yield Line(id="footer")

@@ -19,7 +19,7 @@ from specdeck.console.state.controller import Controller
 from specdeck.console.state.copies import Copyable
 from specdeck.console.state.engine_state import EVENTS, Event
 from specdeck.console.widgets.format import LocalTime, on_day
-from specdeck.console.widgets.options import ItemOption, read_item
+from specdeck.console.widgets.options import ItemOption, LineList, read_item
 from specdeck.console.widgets.search import SearchField
 from specdeck.engine.text import printable
 
@@ -83,7 +83,7 @@ class EventsScreen(Modal[None]):
         """How many there are, the list, what is searched, keys."""
         with Vertical(id="dialog"):
             yield Label("", id="question", markup=False)
-            yield OptionList(markup=False, compact=True)
+            yield LineList(markup=False, compact=True)
             yield SearchField(placeholder="words to search", id="wanted", list_type=OptionList)
             yield Label(
                 "/ searches   ↑↓ pgup pgdn   enter goes there   C copies   esc closes",

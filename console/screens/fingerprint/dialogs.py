@@ -13,6 +13,7 @@ from textual.widgets.option_list import Option
 
 from specdeck.console import keys, screenshots
 from specdeck.console.screens.dialogs import Choice, Dialog, Modal
+from specdeck.console.widgets.options import LineList
 from specdeck.engine.text import printable
 
 
@@ -42,7 +43,7 @@ class AgainstScreen(Modal[Side | None]):
             yield Label("Compare with", id="question")
             # Option takes markup; a name from outside is none.
             labels = (printable(side.label).replace("[", r"\[") for side in self.sides)
-            yield OptionList(*map(Option, labels), markup=False)
+            yield LineList(*map(Option, labels), markup=False)
             yield Input(placeholder="another engine: URL, port, or a name from ps", id="address")
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:

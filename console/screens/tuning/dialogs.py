@@ -18,7 +18,7 @@ from specdeck.console.state.controller import Controller
 from specdeck.console.state.copies import Copyable
 from specdeck.console.state.engine_state import Track
 from specdeck.console.widgets.format import shorten
-from specdeck.console.widgets.options import ItemOption, read_item
+from specdeck.console.widgets.options import ItemOption, LineList, read_item
 from specdeck.engine.client.command_options import NO_OPTIONS, CommandOptions
 from specdeck.engine.errors import UsageError
 from specdeck.engine.operations.assignments import format_set, parse_assignments
@@ -143,7 +143,7 @@ class ParametersScreen(Modal[None]):
         """The list, and what the engine said last."""
         with Vertical(id="dialog"):
             yield Label("Parameters", id="question", markup=False)
-            yield OptionList(markup=False)
+            yield LineList(markup=False)
             yield Label("", id="selected", markup=False)
             yield Label("", id="refusal", markup=False)
             yield Label("enter edits   z undoes   esc closes", id="keys", markup=False)
