@@ -8,6 +8,8 @@ from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
     from textual.app import App
     from textual.message_pump import MessagePump
 
@@ -25,11 +27,13 @@ class Backlog:
     does not read stays with the terminal, which waits in its turn.
     """
 
-    def __init__(self, app: App[object], is_over: Callable[[], bool]) -> None:
-        """`is_over`: whether the input thread is to end, whatever is left."""
+    def __init__(
+        self, app: App[object], loop: AbstractEventLoop, is_over: Callable[[], bool]
+    ) -> None:
+        """`loop` runs `app`. `is_over`: whether the input thread is to end, whatever is left."""
         self._app = app
         self._is_over = is_over
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop
         self._sent = 0
 
     def wait_for_room(self) -> None:

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from textual.drivers.linux_driver import LinuxDriver
 from textual.message import Message
 
-from specdeck.console.terminal.backlog import Backlog
 from specdeck.console.terminal.cell_diff import CellDiff
 from specdeck.console.terminal.input import TerminalInput
 from specdeck.console.terminal.output import TerminalOutput
 
 if TYPE_CHECKING:
     from textual.app import App
+
+    from specdeck.console.terminal.backlog import Backlog
 
 
 _TICK_S = 0.1
@@ -61,7 +62,7 @@ class SparingDriver(LinuxDriver):
     ) -> None:
         handlers = {number: signal.getsignal(number) for number in _JOB_CONTROL}
         super().__init__(app, debug=debug, mouse=mouse, size=size)
-        self._backlog = Backlog(app, self.exit_event.is_set)
+        self._backlog: Backlog | None = None
         self._handlers_before = handlers
         # Textual's own act within the handler, wherever it comes: while a frame is written, too.
         self._handle(signal.SIGTSTP, self._suspend)
@@ -128,6 +129,10 @@ class SparingDriver(LinuxDriver):
         """Nothing more once the input is to end: a flood would hold that up."""
         for message in messages:
             self.process_message(message)
+            if self._backlog is None:
+                from specdeck.console.terminal.backlog import Backlog  # after the first frame
+
+                self._backlog = Backlog(self._app, self._loop, self.exit_event.is_set)
             self._backlog.wait_for_room()
             if self.exit_event.is_set():
                 return
