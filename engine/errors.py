@@ -62,6 +62,26 @@ class NoMemory(SpecdeckError):
     exit_code = 3
 
 
+_NO_THREAD = ("can't start new thread", "cannot join thread before it is started")
+"""Python has no exception of its own for these; the second comes of clearing up after the first."""
+
+
+def find_no_memory(error: BaseException) -> NoMemory | None:
+    """The error of a process that gets no more memory, or no thread; None for any other.
+
+    >>> print(find_no_memory(RuntimeError("can't start new thread")))
+    out of memory
+    >>> find_no_memory(RuntimeError("the loop is closed")) is None
+    True
+    """
+    if isinstance(error, NoMemory):
+        return error
+    is_no_thread = isinstance(error, RuntimeError) and str(error) in _NO_THREAD
+    if not (is_no_thread or isinstance(error, MemoryError)):
+        return None
+    return NoMemory("out of memory", remedy="raise the limit (`ulimit -v`), or end other processes")
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where something stands in a file.

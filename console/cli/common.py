@@ -22,7 +22,7 @@ from specdeck.console.cli.crash import report_crash
 from specdeck.console.cli.first_and_last import INTERRUPTED
 from specdeck.console.cli.output import log
 from specdeck.console.cli.signals import ARRIVAL, SIGNALS, wake_at_signals
-from specdeck.engine.errors import SpecdeckError, UsageError
+from specdeck.engine.errors import SpecdeckError, UsageError, find_no_memory
 from specdeck.engine.metrics.exposition import LOOPBACK
 from specdeck.engine.paths import locations
 
@@ -136,7 +136,8 @@ async def run_console(app: Console, engines: Sequence[MonitoredEngine]) -> int:
     """Runs the console; the exit code, 130 when a signal ended it.
 
     A signal is handled as leaving is: the terminal is restored, and an engine that
-    was started here runs on. Raises Crash for a defect, when the terminal is restored.
+    was started here runs on. Raises Crash for a defect, and NoMemory, when the terminal
+    is restored.
     """
     loop, signalled = asyncio.get_running_loop(), False
 
@@ -169,6 +170,8 @@ async def run_console(app: Console, engines: Sequence[MonitoredEngine]) -> int:
         # As where its own task is cancelled: Textual ends then as if somebody had left.
         defect = RuntimeError("it ended, and nothing had told it to")
     if defect is not None:
+        if (lack := find_no_memory(defect)) is not None:
+            raise lack from defect
         raise report_crash(defect, locations(os.environ).crashes) from defect
     return INTERRUPTED if signalled else app.return_code or 0
 

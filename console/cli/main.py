@@ -27,7 +27,7 @@ from specdeck.console.cli.output import (
 )
 from specdeck.console.cli.signals import exit_interrupted, interrupt_at_signals
 from specdeck.engine.client.secret import hide_secrets
-from specdeck.engine.errors import ConfigError, NoMemory, SpecdeckError, UsageError
+from specdeck.engine.errors import ConfigError, SpecdeckError, UsageError, find_no_memory
 
 OWN_FAILURE = 70
 """EX_SOFTWARE of sysexits.h: a script must not take it for a check that failed."""
@@ -172,12 +172,8 @@ def outcome(arguments: Sequence[str]) -> int:
         failure, trace = error, traceback.format_exc()
     except OSError as error:
         failure, trace = _from_system(error), traceback.format_exc()
-    except MemoryError:
-        failure, trace = _no_memory(), traceback.format_exc()
-    except RuntimeError as error:
-        failure, trace = _from_python(error), traceback.format_exc()
     except Exception as error:  # noqa: BLE001  # the last line of defence: no traceback unasked
-        failure, trace = _defect(error), traceback.format_exc()
+        failure, trace = find_no_memory(error) or _defect(error), traceback.format_exc()
     if debug:
         for line in hide_secrets(trace).rstrip().split("\n"):
             log(f"  {line}")  # what stands at the margin is specdeck's own word
@@ -213,8 +209,8 @@ def _from_system(error: OSError) -> SpecdeckError:
     reason = (error.strerror or type(error).__name__).lower()
     if error.errno in (errno.EMFILE, errno.ENFILE):  # whichever file was the next
         return UsageError(reason, remedy="raise the limit (ulimit -n)")
-    if error.errno == errno.ENOMEM:
-        return _no_memory()
+    if error.errno == errno.ENOMEM and (lack := find_no_memory(MemoryError())):
+        return lack
     if error.filename is not None:
         return UsageError(f"{str(error.filename)[:200]}: {reason}", remedy="check the path")
     if error.errno == errno.ENOENT:  # getcwd alone has no name for what is not there
@@ -223,17 +219,6 @@ def _from_system(error: OSError) -> SpecdeckError:
         discard_stdout()
         return UsageError(f"cannot write the output: {reason}", remedy="check where it goes")
     return _defect(error)
-
-
-def _from_python(error: RuntimeError) -> SpecdeckError:
-    """A thread that cannot be started, which Python has no other word for; else a defect."""
-    if str(error) == "can't start new thread":
-        return _no_memory()
-    return _defect(error)
-
-
-def _no_memory() -> SpecdeckError:
-    return NoMemory("out of memory", remedy="raise the limit (`ulimit -v`), or end other processes")
 
 
 def _defect(error: Exception) -> SpecdeckError:

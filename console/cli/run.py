@@ -48,6 +48,7 @@ from specdeck.engine.demo.load_process import PROFILES, LoadProcess
 from specdeck.engine.errors import (
     ConfigError,
     EngineError,
+    NoMemory,
     Place,
     SpecdeckError,
     Unauthorized,
@@ -268,7 +269,7 @@ def run_in_console(launch: Launch, *, load: LoadProcess | None = None) -> int:
     )
     try:
         code = event_loop.run(run_console(app, [engine]))
-    except Crash:
+    except (Crash, NoMemory):
         if launch.record is not None and launch.failed is None:
             log_running(launch.record)
         raise

@@ -282,11 +282,21 @@ class _Writer:
         """Has something written, or left out where the disk is too slow for what there is."""
         if self._ends.is_set():
             return
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="black box", daemon=True)
-            self._thread.start()
+        if self._thread is None and not self._begin(index):
+            return
         with suppress(Full):
             self._queue.put_nowait((index, write))
+
+    def _begin(self, index: int) -> bool:
+        """Whether there is a thread now; that there is no memory for it is said once."""
+        thread = threading.Thread(target=self._run, name="black box", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            self._fail(self.boxes[index], index, str(error))
+            return False
+        self._thread = thread
+        return True
 
     def close(self) -> None:
         """Ends the thread when it has written all, or when that takes too long."""

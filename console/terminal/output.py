@@ -62,7 +62,8 @@ class TerminalOutput(Thread):
         Whatever the process says after that goes nowhere: it would wait for the terminal, too.
         """
         self._put(None)
-        self.join(_PATIENCE_S)
+        if self.ident is not None:  # where there was no memory for the thread, it has not begun
+            self.join(_PATIENCE_S)
         if self.is_alive():
             nowhere = os.open(os.devnull, os.O_RDWR)
             for stream in (0, 1, 2):

@@ -16,6 +16,7 @@ from specdeck.console.cli.crash import Crash
 from specdeck.console.cli.first_and_last import INTERRUPTED
 from specdeck.console.cli.output import print_lines
 from specdeck.console.cli.signals import SIGNALS
+from specdeck.engine.errors import NoMemory
 from specdeck.engine.paths import locations
 from specdeck.engine.store.audit import Action, AuditLog
 from specdeck.engine.store.database import Store
@@ -192,7 +193,7 @@ async def test_a_signal_is_not_lost_in_a_flood_of_keys() -> None:
 class CancelledConsole:
     """Ends, and nobody has told it to."""
 
-    crash = None
+    crash: Exception | None = None
     recorder = None
     return_code = None
     is_leaving = False
@@ -207,6 +208,20 @@ async def test_a_console_that_ends_by_itself_has_failed(
     monkeypatch.setenv("SPECDECK_HOME", str(tmp_path))
     with pytest.raises(Crash, match="nothing had told it to"):
         await run_console(cast(Console, CancelledConsole()), [])
+
+
+class ThreadlessConsole(CancelledConsole):
+    """Ends since it got no memory for another thread."""
+
+    crash = RuntimeError("can't start new thread")
+
+
+async def test_a_console_that_gets_no_thread_says_so_and_has_no_defect(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SPECDECK_HOME", str(tmp_path))
+    with pytest.raises(NoMemory, match="out of memory"):
+        await run_console(cast(Console, ThreadlessConsole()), [])
 
 
 def test_a_signal_that_another_thread_gets_wakes_the_loop() -> None:

@@ -444,7 +444,15 @@ def test_a_check_that_gets_no_memory_is_3(words: list[str], megabytes: int, tmp_
     assert f"and the limit is {megabytes} MB: raise `ulimit -v`" in done.stderr
 
 
-@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread")], ids=str)
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("can't start new thread"),
+        RuntimeError("cannot join thread before it is started"),
+    ],
+    ids=str,
+)
 def test_memory_that_runs_out_is_3(
     error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:

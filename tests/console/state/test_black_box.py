@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -244,6 +245,22 @@ async def test_a_folder_that_cannot_be_written_is_said_once(tmp_path: Path) -> N
     assert said.startswith("not recorded: ")
     assert session.recorder.state(0) == "failing"
     assert session.controller.track.total == 25
+
+
+async def test_a_thread_that_cannot_be_had_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    session = Session(tmp_path, readings(20))
+    await session.follow()
+    session.recorder.close()
+    await asyncio.sleep(0.01)
+    assert session.said == ["not recorded: can't start new thread"]
+    assert session.recorder.state(0) == "failing"
+    assert session.controller.track.total == 20
 
 
 async def test_a_disk_that_is_full_for_a_while(

@@ -93,3 +93,10 @@ def test_a_stalled_terminal_does_not_keep_it_from_stopping(pipe: Pipe) -> None:
     pipe.stall()
     pipe.output.stop()  # returns
     assert pipe.output.is_alive()
+
+
+def test_output_whose_thread_could_not_be_started_ends_at_once() -> None:
+    output = TerminalOutput(2, on_hangup=lambda: None, on_catch_up=lambda: None)
+    output.write("nobody writes it")
+    output.stop()
+    assert not output.is_alive()
