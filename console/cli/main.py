@@ -213,12 +213,20 @@ def _from_system(error: OSError) -> SpecdeckError:
         return lack
     if error.filename is not None:
         return UsageError(f"{str(error.filename)[:200]}: {reason}", remedy="check the path")
-    if error.errno == errno.ENOENT:  # getcwd alone has no name for what is not there
+    if error.errno == errno.ENOENT and _is_folder_gone():  # getcwd has no name for it
         return UsageError("the current folder is gone", remedy="go to another one")
     if error.errno in _LOST:
         discard_stdout()
         return UsageError(f"cannot write the output: {reason}", remedy="check where it goes")
     return _defect(error)
+
+
+def _is_folder_gone() -> bool:
+    try:
+        os.getcwd()
+    except OSError:
+        return True
+    return False
 
 
 def _defect(error: Exception) -> SpecdeckError:

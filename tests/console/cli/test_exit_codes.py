@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import signal
 import sqlite3
@@ -76,6 +77,19 @@ def test_a_folder_that_is_gone_is_wrong_usage(
     monkeypatch.setenv("SPECDECK_HOME", "home")
     gone.rmdir()
     assert "the current folder is gone" in assert_said(words, (2,), capsys)
+
+
+def test_what_else_is_not_there_is_not_called_the_current_folder(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    def lack(*_: object) -> None:
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory")
+
+    monkeypatch.setattr("specdeck.console.cli.check.load_prompts", lack)
+    assert outcome(["check", AWAY]) == 70
+    (said,) = capsys.readouterr().err.splitlines()
+    assert "the current folder" not in said
+    assert "No such file or directory" in said
 
 
 @pytest.mark.parametrize("digits", ["9" * 18, "9" * 19, "9" * 5000, "٣" * 30], ids=len)
