@@ -255,10 +255,12 @@ def test_an_engine_that_nothing_knows_any_more_is_found_by_its_recording(home: P
 
 
 def test_an_engine_that_has_ended_has_its_config_and_log_by_its_url(known: Path) -> None:
-    registry = Registry(locations({"SPECDECK_HOME": str(known)}).engines)
+    engines = locations({"SPECDECK_HOME": str(known)}).engines
+    registry = Registry(engines)
     (record_,) = registry.records()
     here = process.find_host()
-    registry.update(
+    (engines / f"{record_.name}.json").unlink()  # its token stays
+    registry.add(
         replace(
             record_, host=here.name, machine=here.machine, namespace=here.namespace,
             boot=process.boot(),
