@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import (
@@ -73,6 +72,7 @@ from specdeck.engine.operations.check import (
     run_sampled_check,
 )
 from specdeck.engine.protocol.messages import AppliedChange, Change
+from specdeck.engine.scratch import scratch_folder
 from specdeck.engine.special_functions import require_memory
 from specdeck.engine.store.checks import Checks
 from specdeck.engine.store.database import Store
@@ -276,15 +276,12 @@ async def _reference(asked: CheckArguments, ours: Access, stack: AsyncExitStack)
 @contextmanager
 def open_check_store() -> Iterator[tuple[Store, bool]]:
     """The user's store or, where it cannot be used, one that ends with the command, and which."""
-    with (
-        tempfile.TemporaryDirectory(prefix="specdeck-check-") as spare,
-        ExitStack() as stack,
-    ):
+    with scratch_folder("specdeck-check") as spare, ExitStack() as stack:
         try:
             store, lasts = stack.enter_context(open_user_store()), True
         except SpecdeckError as error:
             log(f"specdeck: this check is not stored: {error.line()}")
-            store, lasts = stack.enter_context(Store(Path(spare) / "store.sqlite")), False
+            store, lasts = stack.enter_context(Store(spare / "store.sqlite")), False
         yield store, lasts
         for line in store.left_out:
             log(f"specdeck: {line}")

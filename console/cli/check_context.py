@@ -64,12 +64,13 @@ def _open_checks() -> Iterator[Checks]:
 
 @contextmanager
 def _open_scratch() -> Iterator[Checks]:
+    from specdeck.engine.scratch import scratch_folder
     from specdeck.engine.store.checks import Checks
     from specdeck.engine.store.database import Store
 
     with (
-        tempfile.TemporaryDirectory(prefix="specdeck-check-") as folder,
-        Store(Path(folder) / "store.sqlite") as store,
+        scratch_folder("specdeck-check") as folder,
+        Store(folder / "store.sqlite") as store,
     ):
         yield Checks(store)
 

@@ -13,12 +13,12 @@ import os
 import re
 import shutil
 import struct
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from specdeck.engine.files import open_file, read_file
+from specdeck.engine.scratch import scratch_folder
 
 SILENT = ("self_attn.o_proj.weight", "mlp.down_proj.weight")
 """The projections that write a block's result to the residual stream."""
@@ -119,14 +119,11 @@ def deepen_model(source: Path, layers: int, destination: Path) -> Path:
     if _receipt(destination) == receipt:
         return destination
     destination.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix=f".{destination.name}-", dir=destination.parent))
-    try:
+    with scratch_folder(f".{destination.name}", destination.parent) as made:
         _fill(made, source, layers)
         (made / RECEIPT).write_text(json.dumps(receipt) + "\n", encoding="utf-8")
         made.chmod(0o755)
         _put(made, destination, receipt)
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
     return destination
 
 
@@ -152,9 +149,8 @@ def _fill(folder: Path, source: Path, layers: int) -> None:
 def _put(made: Path, destination: Path, receipt: dict[str, Any]) -> None:
     """Move the finished folder into place; a stale one goes, an equal one that won a race stays."""
     if destination.exists():
-        stale = Path(tempfile.mkdtemp(prefix=f".{destination.name}-", dir=destination.parent))
-        os.replace(destination, stale / "stale")
-        shutil.rmtree(stale)
+        with scratch_folder(f".{destination.name}", destination.parent) as stale:
+            os.replace(destination, stale / "stale")
     try:
         os.rename(made, destination)
     except OSError:

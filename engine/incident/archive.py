@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import struct
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +17,7 @@ from typing import Final
 
 from specdeck.engine.errors import ConfigError, Place, UsageError
 from specdeck.engine.files import open_file, write_whole
+from specdeck.engine.scratch import scratch_folder
 
 RECORDING: Final = "recording.db"
 PAGE: Final = "incident.md"
@@ -110,8 +110,8 @@ def extract_recording(path: Path) -> Iterator[Path]:
 
     Raises ConfigError for what is no such file, and for one with a recording beyond all bounds.
     """
-    with tempfile.TemporaryDirectory(prefix="specdeck-") as folder:
-        target = Path(folder) / RECORDING
+    with scratch_folder("specdeck-incident") as folder:
+        target = folder / RECORDING
         try:
             _extract(path, target)
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:

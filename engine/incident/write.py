@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -23,6 +22,7 @@ from specdeck.engine.incident.material import Material, Span
 from specdeck.engine.incident.moves import group_moves
 from specdeck.engine.incident.page import write_page
 from specdeck.engine.incident.redaction import Redactor
+from specdeck.engine.scratch import scratch_folder
 from specdeck.engine.text import format_duration, oneline
 
 SCHEMA: Final = 1
@@ -74,12 +74,12 @@ def write_incident(
     Raises UsageError where there is one already, unless `force`, and OSError where it cannot be
     written.
     """
-    with tempfile.TemporaryDirectory(prefix="specdeck-") as folder:
+    with scratch_folder("specdeck-incident") as folder:
         members: dict[str, bytes | Path] = {}
         readings = 0
         if history is not None and made.readings:
             on_progress("the recording")
-            target = Path(folder) / RECORDING
+            target = folder / RECORDING
             try:
                 readings, kept = _cut_recording(history, target, made.span, redactor)
             except (SpecdeckError, OSError) as error:

@@ -70,6 +70,14 @@ def test_other_weights_or_another_depth_are_made_anew(
     assert torch.equal(logits(deep), logits(small))
 
 
+def test_what_a_killed_start_has_left_goes(small: Path, tmp_path: Path) -> None:
+    left = tmp_path / ".deep-4711-abcdefgh"
+    left.mkdir()
+    (left / "model.safetensors").touch()
+    deepen_model(small, 4, tmp_path / "deep")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["deep", "small"]
+
+
 def test_a_folder_left_half_done_is_no_model(small: Path, tmp_path: Path) -> None:
     deep = tmp_path / "deep"
     deep.mkdir()

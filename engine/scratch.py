@@ -1,0 +1,90 @@
+"""Folders for what lasts as long as a piece of work, also where that is killed.
+
+A folder is locked by whoever works in it. The system drops the lock with the process, and the next
+one that wants such a folder removes those that nobody has. The standard library only.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+_TRIES = 10
+_OURS = re.compile(r"[0-9]+-[a-z0-9_]{8}")
+"""What ends the name of one: the process that made it, and what `mkdtemp` adds."""
+
+
+@contextmanager
+def scratch_folder(name: str, parent: Path | None = None) -> Iterator[Path]:
+    """A new folder in `parent` whose name begins with `name`, for its owner only.
+
+    Without a parent it is in the system's folder for such. It is removed when this ends, and may
+    have been moved away by then. What killed processes have left of the same name goes at first.
+    Raises OSError.
+    """
+    parent = Path(tempfile.gettempdir()) if parent is None else parent
+    _remove_abandoned(name, parent)
+    folder, lock = _make(name, parent)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def _make(name: str, parent: Path) -> tuple[Path, int]:
+    for _ in range(_TRIES):
+        folder = Path(tempfile.mkdtemp(prefix=f"{name}-{os.getpid()}-", dir=parent))
+        # Before it was locked, another process may have taken it for one that nobody has.
+        with suppress(FileNotFoundError):
+            lock = _open(folder)
+            try:
+                is_ours = _lock(lock) is not False and _is_at(lock, folder)
+            except BaseException:
+                os.close(lock)
+                raise
+            if is_ours:
+                return folder, lock
+            os.close(lock)
+    raise FileExistsError(f"{parent}: another process removes every folder that is made there")
+
+
+def _remove_abandoned(name: str, parent: Path) -> None:
+    """Only this user's own, and none where the file system has no locks."""
+    start = f"{name}-"
+    with suppress(OSError), os.scandir(parent) as entries:
+        for entry in entries:
+            if not (entry.name.startswith(start) and _OURS.fullmatch(entry.name[len(start) :])):
+                continue
+            with suppress(OSError):
+                lock = _open(Path(entry.path))
+                try:
+                    if os.fstat(lock).st_uid == os.geteuid() and _lock(lock):
+                        shutil.rmtree(entry.path, ignore_errors=True)
+                finally:
+                    os.close(lock)
+
+
+def _open(folder: Path) -> int:
+    return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+
+def _lock(folder: int) -> bool | None:
+    """Whether the lock was free and is had now; None where there are no locks."""
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
+def _is_at(folder: int, path: Path) -> bool:
+    return os.path.samestat(os.fstat(folder), path.lstat())
