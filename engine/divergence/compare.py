@@ -315,6 +315,16 @@ class PromptAnswers:
         }
 
     @property
+    def is_retold(self) -> bool:
+        """Whether the serving arm's whole answer makes another text of equal tokens than any of
+        the reference's makes of them."""
+        ours = self.serving[0]
+        told = self.cross is not None and self.cross.stream_only
+        return told and all(
+            one.token_ids != ours.token_ids or _has_other_text(ours, one) for one in self.reference
+        )
+
+    @property
     def pattern(self) -> str:
         """Which answers are the same, for the floors."""
         reference, serving = (
@@ -371,7 +381,7 @@ def find_stream_divergences(
 
 
 def _find_text_divergence(serving: Answer, reference: Answer, index: int) -> Divergence | None:
-    """Equal tokens that were told as different text or other calls: one arm was streamed.
+    """Equal tokens that were told as different text or other calls.
 
     A call that was cut short by max_tokens is told in parts or not at all, as it comes.
     """

@@ -124,6 +124,8 @@ class Totals:
     """Those where they differ in each arm."""
     streamed_by_reference: Count = 0
     """Those of the reference alone."""
+    retold: Count = 0
+    """Prompts whose equal tokens became another text in the serving arm than in the reference."""
     alone_pairs: Count = 0
     """Prompts that the reference was asked with nothing else in the engine."""
     alone_mismatches: Count = 0
@@ -167,6 +169,7 @@ class Totals:
         self.serving_mismatches += twice is not None and not twice.stream_only
         self.stream_only += bool(twice and twice.streamed_alone)
         self.streamed_by_reference += bool(again and again.streamed_alone)
+        self.retold += answers.is_retold
         self.streamed_in_both += any(one and one.in_both for one in (again, twice))
         self._see_floors(answers)
         self._count_validity(answers.validity)
@@ -493,6 +496,7 @@ def build_outcome(
         unconfirmed=classes.material_doubtful,
         reference_differs=classes.counts["reference_differs"],
         stream_only=totals.stream_only,
+        retold=totals.retold,
         invalid=classes.counts["invalid"],
         broken=next((v.line() for v in map(_violation, classes.listed) if v), None),
         drafted=totals.serving.drafted,

@@ -272,6 +272,12 @@ def case_line(case: Data) -> str:
             f" output of the {case['streamed_by']} arm differ, stream only"
         )
         return f"{said} ({structure})" if structure else said
+    if case["class"] == "stream_only":
+        said = (
+            f"prompt {case['prompt']}: {case['index']} equal tokens became another text in the"
+            " serving arm"
+        )
+        return f"{said} ({structure})" if structure else said
     said = (
         f"prompt {case['prompt']}, token {case['index']}: {_tokens(case)}margins "
         f"{_number(case['margin_reference'])} → {_number(case['margin_serving'])}, "

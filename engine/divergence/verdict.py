@@ -32,6 +32,8 @@ class CheckEvidence:
     """Prompts in which both arms were sure, and the target, fed the answer, sided with serving."""
     stream_only: int = 0
     """Prompts whose streamed and non-streamed output differ in the serving arm alone."""
+    retold: int = 0
+    """Prompts whose equal tokens became another text in the serving arm."""
     invalid: int = 0
     """Prompts whose rules the serving arm's answers break, and the reference's do not."""
     broken: str | None = None
@@ -85,6 +87,10 @@ def _defect(found: CheckEvidence) -> Verdict | None:
     if found.stream_only:
         prompts = format_count(found.stream_only, "prompt")
         text = f"streamed and non-streamed output differ for {prompts}, in the serving arm alone"
+        return Verdict("fail", text, defect=True)
+    if found.retold:
+        prompts = format_count(found.retold, "prompt")
+        text = f"equal tokens became another text for {prompts} in the serving arm"
         return Verdict("fail", text, defect=True)
     proven = found.material - found.unconfirmed
     if not proven:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 from xml.etree import ElementTree as ET
 
+import httpx
 from tests.engine.divergence.conftest import Bench
 from tests.support.checks import finish_check
 from tests.support.completion_engine import CompletionEngine
@@ -47,6 +48,22 @@ async def test_what_the_serving_arm_alone_does_is_a_fail_that_is_listed_once(ben
     assert (case["prompt"], case["class"], case["streamed_by"]) == (2, "stream_only", "serving")
     assert "margins" not in case_line(case)
     assert "\n".join(check_lines(data)).count("prompt 2") == 1
+
+
+async def test_another_text_of_equal_tokens_is_a_fail_however_it_is_told(bench: Bench) -> None:
+    class Garbler(CompletionEngine):
+        def _greedy(self, body: dict[str, Any], text: str) -> Any:
+            found = super()._greedy(body, text)
+            if text != "prompt 2" or body.get("vllm_xargs") is not None:
+                return found
+            return httpx.Response(200, content=found.content.replace(b"<", b"?"))
+
+    data = await checked(bench, Garbler(), bench.many(9))
+    assert (data["verdict"], data["mismatches"]) == ("fail", 1)
+    assert data["reason"] == "equal tokens became another text for 1 prompt in the serving arm"
+    (case,) = data["cases"]
+    assert (case["prompt"], case["class"]) == (2, "stream_only")
+    assert "equal tokens became another text in the serving arm" in case_line(case)
 
 
 async def test_a_call_that_the_reference_streams_in_part_counts_as_streamed_otherwise(
