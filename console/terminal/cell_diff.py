@@ -47,9 +47,12 @@ class CellDiff:
         self._out: list[str] = []
         self.reset(width, height)
 
-    def reset(self, width: int, height: int) -> None:
-        """Believe nothing about the terminal but its size."""
-        self.width, self.height = width, height
+    def reset(self, width: int, height: int, *, cuts: bool = False) -> None:
+        """Believe nothing about the terminal but its size.
+
+        `cuts`: the frames are of a larger screen, and what lies beyond this one is left out.
+        """
+        self.width, self.height, self._cuts = width, height, cuts
         self._shown: dict[Place, Shown] = {}
         self._pending.clear()
         self._cursor: Place | None = None
@@ -83,7 +86,7 @@ class CellDiff:
             self._control(token[0], token["args"], token["inter"], token["final"])
         elif token["other"] == "\n" and self._cursor is not None:
             # Whether the column stays depends on the terminal line; Textual moves next.
-            if self._cursor[0] >= self.height - 1:  # it scrolls
+            if self._cursor[0] >= self.height - 1 and not self._cuts:  # it scrolls
                 self._pass(token[0])
             self._cursor = None
         elif token["osc"] is not None and not token["osc"].startswith("8;"):
@@ -121,7 +124,7 @@ class CellDiff:
         self._emit(raw)
         pen, width, height = self._pen, self.width, self.height
         sync, out = self._sync, self._out
-        self.reset(width, height)
+        self.reset(width, height, cuts=self._cuts)
         self._pen, self._sync, self._out = pen, sync, out
 
     def _settle(self) -> None:
@@ -142,12 +145,24 @@ class CellDiff:
             self._write_simple(row, column, text, pen, spaced)
             return
         widths = [_width(char) for char in text]
+        if self._cuts:
+            self._write_cut(row, column, text, widths)
+            return
         if row >= self.height or column + sum(widths) > self.width or 0 in widths:
             # Joined characters and overlong rows are the terminal's own business.
             self._pass(text)
             return
         for char, width in zip(text, widths, strict=True):
             self._put(row, column, char, width, spaced if char == " " else pen)
+            column += width
+        self._cursor = row, column
+
+    def _write_cut(self, row: int, column: int, text: str, widths: list[int]) -> None:
+        """What there is room for; what joins its neighbour is left out with the rest."""
+        pen, spaced = self._pen, on_space(self._pen)
+        for char, width in zip(text, widths, strict=True):
+            if width and row < self.height and column + width <= self.width:
+                self._put(row, column, char, width, spaced if char == " " else pen)
             column += width
         self._cursor = row, column
 

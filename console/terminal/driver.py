@@ -9,9 +9,10 @@ import sys
 from collections.abc import Callable, Iterator
 from threading import Lock
 from types import FrameType
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from textual.drivers.linux_driver import LinuxDriver
+from textual.events import Resize
 from textual.message import Message
 
 from specdeck.console.terminal.cell_diff import CellDiff
@@ -28,6 +29,11 @@ _TICK_S = 0.1
 _MOST_BYTES = 4096
 
 _JOB_CONTROL = (signal.SIGTSTP, signal.SIGCONT)
+
+LEAST: Final = (8, 2)
+"""Columns and rows that the console is told of at least: some text cannot be wrapped at none."""
+MOST: Final = (1000, 300)
+"""And at most: a screen takes memory for each of its cells, and a wall of screens has fewer."""
 
 SHORT = 64
 """Characters of what sets a mode, at most; what is longer draws."""
@@ -50,6 +56,9 @@ class SparingDriver(LinuxDriver):
 
     At SIGTSTP the terminal is given back before the process stops. At SIGCONT, also after a
     SIGSTOP that nobody can handle, everything is taken anew: a shell may have had the terminal.
+
+    Whatever size the terminal says it has, the app is told of one between `LEAST` and `MOST`. Of a
+    larger terminal the rest is left alone; on a smaller one what lies beyond it is not written.
     """
 
     def __init__(
@@ -62,6 +71,9 @@ class SparingDriver(LinuxDriver):
     ) -> None:
         handlers = {number: signal.getsignal(number) for number in _JOB_CONTROL}
         super().__init__(app, debug=debug, mouse=mouse, size=size)
+        if self._size is None:  # the app looks for itself otherwise
+            self._size = self._get_terminal_size()
+        self._is_out_of_bounds = False
         self._backlog: Backlog | None = None
         self._handlers_before = handlers
         # Textual's own act within the handler, wherever it comes: while a frame is written, too.
@@ -98,7 +110,11 @@ class SparingDriver(LinuxDriver):
             self._stale = True
             if callable(resized):
                 resized(number, frame)
+            was, self._is_out_of_bounds = self._is_out_of_bounds, self._find_out_of_bounds()
+            if was or self._is_out_of_bounds:  # the app may know of no other size than before
+                self._loop.call_soon_threadsafe(self._request_redraw)
 
+        self._is_out_of_bounds = self._find_out_of_bounds()
         signal.signal(signal.SIGWINCH, on_resize)
 
     def stop_application_mode(self) -> None:
@@ -150,6 +166,12 @@ class SparingDriver(LinuxDriver):
         except OSError:
             return b""
 
+    def process_message(self, message: Message) -> None:
+        """As Textual does; a size that the terminal tells of itself gets its bounds, too."""
+        if isinstance(message, Resize):
+            message = Resize.from_dimensions(_bound(message.size), message.pixel_size)
+        super().process_message(message)
+
     def write(self, data: str) -> None:
         """Write what differs."""
         if len(data) > SHORT and self._output.is_behind:
@@ -157,7 +179,11 @@ class SparingDriver(LinuxDriver):
         with self._one_at_a_time:
             if self._stale:
                 self._stale = False
-                self._diff.reset(*self._terminal())
+                size = self._terminal()
+                cuts = all(size) and any(
+                    one < least for one, least in zip(size, LEAST, strict=True)
+                )
+                self._diff.reset(*size, cuts=cuts)
             fewer = self._diff.feed(data)
         if fewer:
             self._output.write(fewer)
@@ -219,9 +245,28 @@ class SparingDriver(LinuxDriver):
         if self._app.screen_stack:  # empty while the app begins, and when it has ended
             self._app.screen.refresh(repaint=True, layout=True)
 
+    def _get_terminal_size(self) -> tuple[int, int]:
+        return _bound(super()._get_terminal_size())
+
+    def _find_out_of_bounds(self) -> bool:
+        size = super()._get_terminal_size()
+        return _bound(size) != size
+
     def _terminal(self) -> tuple[int, int]:
         try:
             return os.get_terminal_size(self.fileno)
         except OSError:
             # Without a terminal nothing is known of its cells, so nothing is left out.
             return 0, 0
+
+
+def _bound(size: tuple[int, int]) -> tuple[int, int]:
+    """The size that the app is told of.
+
+    >>> _bound((1, 5)), _bound((80, 24)), _bound((60_000, 60_000))
+    ((8, 5), (80, 24), (1000, 300))
+    """
+    columns, rows = (
+        min(max(one, least), most) for one, least, most in zip(size, LEAST, MOST, strict=True)
+    )
+    return columns, rows

@@ -14,10 +14,6 @@ from textual._xterm_parser import XTermParser
 from textual.events import Key, Resize
 from textual.message import Message
 
-MOST_CELLS = 1_000_000
-"""Of a terminal that says its own size; a wall of screens has a tenth."""
-
-
 _ESCAPE: Final = "\x1b"
 _BEGINS_SEQUENCE: Final = frozenset("\x1b[]OPX^_\\")
 """What may follow an escape in a sequence, or ends one of the terminal's own answers."""
@@ -114,7 +110,5 @@ class TerminalInput:
 
 
 def _makes_sense(message: Message) -> bool:
-    """Whether a size that the terminal tells is one that can be drawn."""
-    if not isinstance(message, Resize):
-        return True
-    return 0 < message.size.area <= MOST_CELLS
+    """Whether a size that the terminal tells is one at all; the driver gives it its bounds."""
+    return not isinstance(message, Resize) or message.size.area > 0

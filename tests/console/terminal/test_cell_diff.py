@@ -125,3 +125,16 @@ def test_text_beyond_the_edge_of_a_shrunk_terminal_is_not_believed() -> None:
     diff = CellDiff(4, 2)
     assert "abcdef" in diff.feed("\x1b[1;1Habcdef")
     assert "ab" in diff.feed("\x1b[1;1Hab")
+
+
+def test_what_lies_beyond_a_small_terminal_is_not_written() -> None:
+    diff = CellDiff(0, 0)
+    diff.reset(3, 2, cuts=True)
+    screen = pyte.Screen(3, 2)
+    stream = pyte.Stream(screen)
+    stream.feed("\x1b[?7l")
+    lines = ("ab\u0301cdef", "g世世", "hi", "jk")
+    for _ in range(2):
+        stream.feed(diff.feed("\n".join(f"\x1b[{y};1H{line}" for y, line in enumerate(lines, 1))))
+    assert [line[:3] for line in screen.display] == ["abc", "g世"]
+    assert diff.feed("\x1b[2;4Hx\x1b[4;1Hy") == ""

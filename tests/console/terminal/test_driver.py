@@ -127,6 +127,40 @@ def test_a_resize_paints_the_whole_screen_anew(start: StartConsole) -> None:
     assert "by position" not in text
 
 
+@pytest.mark.parametrize("size", ["1x1", "1x5", "2x24", "3x3", "30x1"])
+def test_a_terminal_of_a_few_cells_shows_the_corner_of_a_screen(
+    size: str, start: StartConsole
+) -> None:
+    console = start("sparing", size)
+    console.drain(1.0)
+    console.resize("100x30")
+    drawn = console.until(_is_settled)
+    console.press("?")
+    console.until(lambda shown: "draft one more token" in shown.lower())
+    for other in ("2x2", size, "1x1"):
+        console.resize(other)
+        console.drain()
+    console.resize("100x30")
+    console.until(lambda shown: "draft one more token" in shown.lower())
+    console.press("q")
+    leave(console, drawn)
+
+
+def test_a_terminal_without_bounds_is_drawn_within_some(start: StartConsole) -> None:
+    console = start("sparing")
+    console.until(_is_settled)
+    before = console.memory()
+    for size in ("20000x20000", "60000x10000"):
+        console.set_size(size)
+        console.process.send_signal(signal.SIGWINCH)
+        console.drain(0.5)
+    console.send(b"\x1b[48;20000;20000;9;9t")
+    console.drain(0.5)
+    assert console.memory() < before + 300_000_000
+    console.resize("100x30")
+    console.until(_is_settled)
+
+
 def test_q_leaves_and_restores_the_terminal(start: StartConsole) -> None:
     console = start("sparing")
     console.until(_is_settled)
