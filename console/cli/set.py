@@ -135,7 +135,7 @@ async def _make(to: Access, narrator: Narrator, *, as_json: bool) -> int:
         discard_stdout()
     for line in narrator.later:
         log(f"specdeck: {line}")
-    if change.lease_s is not None and not change.judge:
+    if change.lease_s is not None and not (change.judge or narrator.is_contradicted):
         log(f"specdeck: the engine reverts this in {change.lease_s:g} s")
     return 1 if narrator.is_contradicted else 0
 
@@ -238,7 +238,8 @@ class Narrator:
     stopped: TrialStopped | None = None
     """What became of an attended trial that was cut short."""
     is_contradicted: bool = False
-    """Whether the engine's counters show that it has not made the change that it acknowledged."""
+    """Whether the engine's counters or its state show that the change, which it acknowledged, is
+    not in force."""
     _begun: ChangeApplied | None = None
     _observed: tuple[float | None, float | None] = (None, None)
     _trial: TrialTuning | None = None
@@ -260,6 +261,7 @@ class Narrator:
                 self.is_contradicted = True
                 self.later.append(event.line())
         elif isinstance(event, ChangeNotObserved):
+            self.is_contradicted |= event.is_undone
             self.later.append(event.line())
         elif isinstance(event, TrialSeen):
             self._see(event.trial)

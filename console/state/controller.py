@@ -397,6 +397,7 @@ class Controller:
             timeout_s=patience_s, idle_s=patience_s,
         )  # fmt: skip
         try:
+            tone: Tone
             async with aclosing(making) as events:
                 async for event in events:
                     if isinstance(event, ChangeRequested):
@@ -409,12 +410,13 @@ class Controller:
                         self._tell_unrecorded(index, event.error)
                     elif isinstance(event, ChangeObserved):
                         self._count_proofs(index, -1)
-                        tone: Tone = "bad" if event.is_contradicted else "good"
+                        tone = "bad" if event.is_contradicted else "good"
                         self.tell(event.line(), tone, index=index, kind="change")
                     elif isinstance(event, ChangeNotObserved):
                         self._count_proofs(index, -1)
                         if event.reason != "superseded":
-                            self.tell(event.line(), "muted", index=index, kind="change")
+                            tone = "bad" if event.is_undone else "muted"
+                            self.tell(event.line(), tone, index=index, kind="change")
         finally:
             self._feeds[index].discard(feed)
 

@@ -347,12 +347,17 @@ def common_length(one: Iterable[int], other: Iterable[int]) -> int:
     return count
 
 
-def find_divergence(serving: Answer, reference: Answer) -> Divergence | None:
-    """Where `serving` leaves `reference`; None when they are the same, token for token."""
+def find_divergence(
+    serving: Answer, reference: Answer, *, in_parts: bool = True
+) -> Divergence | None:
+    """Where `serving` leaves `reference`; None when they are the same, token for token.
+
+    `in_parts`: whether one of them was streamed, and a call that was cut short may be told so far.
+    """
     index = common_length(serving.token_ids, reference.token_ids)
     ours, theirs = _at(serving, index), _at(reference, index)
     if ours is None and theirs is None:
-        return _find_text_divergence(serving, reference, index)
+        return _find_text_divergence(serving, reference, index, in_parts=in_parts)
     mine, bound_mine = _preference(serving, index, theirs)
     yours, bound_yours = _preference(reference, index, ours)
     return Divergence(
@@ -380,13 +385,15 @@ def find_stream_divergences(
     return ours, theirs
 
 
-def _find_text_divergence(serving: Answer, reference: Answer, index: int) -> Divergence | None:
+def _find_text_divergence(
+    serving: Answer, reference: Answer, index: int, *, in_parts: bool
+) -> Divergence | None:
     """Equal tokens that were told as different text or other calls.
 
     A call that was cut short by max_tokens is told in parts or not at all, as it comes.
     """
     called = bool(serving.calls or reference.calls)
-    if called and "length" in (serving.finish, reference.finish):
+    if in_parts and called and "length" in (serving.finish, reference.finish):
         return None
     if not _has_other_text(serving, reference):
         return None

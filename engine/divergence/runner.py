@@ -110,7 +110,7 @@ async def judge_answers(
         tied = ruler.sound and found.tied(least_near_tie(ruler))
         return found if tied else await recheck(found, answer)
 
-    cross = await look(find_divergence(ours, theirs), ours)
+    cross = await look(find_divergence(ours, theirs, in_parts=False), ours)
     streamed = find_divergence(serving[1], reference[1])
     if streamed is not None and streamed.stream_only:
         streamed = None  # weighed by how each arm leaves itself

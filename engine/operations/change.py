@@ -136,7 +136,9 @@ class ChangeObserved:
         return f"observed k {self.k:.1f} · {later}"
 
 
-Unobserved = Literal["no_traffic", "no_draft", "superseded", "restarted", "unreachable"]
+Unobserved = Literal[
+    "no_traffic", "no_draft", "superseded", "restarted", "unreachable", "contradicted"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +146,18 @@ class ChangeNotObserved:
     """The change is applied, and no counter shows it.
 
     no_traffic: nothing was generated; no_draft: no draft was verified in time; superseded: a
-    newer change took its place; restarted: the engine forgot it; unreachable: `error` says why.
+    newer change took its place; restarted: the engine forgot it; unreachable: `error` says why;
+    contradicted: the engine's own state is another, as `state` says.
     """
 
     reason: Unobserved
     error: SpecdeckError | None = None
+    state: str | None = None
+
+    @property
+    def is_undone(self) -> bool:
+        """Whether the change is known not to be in force, though no newer one took its place."""
+        return self.reason in ("restarted", "contradicted")
 
     def line(self) -> str:
         """For a person.
@@ -158,6 +167,8 @@ class ChangeNotObserved:
         """
         if self.error is not None:
             return f"not observed: {self.error.line()}"
+        if self.reason == "contradicted":
+            return f"NOT made: the engine acknowledged it, and its state has {self.state}"
         return f"not observed: {_UNOBSERVED[self.reason]}"
 
 
@@ -165,8 +176,9 @@ _UNOBSERVED: dict[Unobserved, str] = {
     "no_traffic": "the engine generated nothing after the change",
     "no_draft": "no draft was verified in time after the change",
     "superseded": "a newer change took its place",
-    "restarted": "the engine was restarted",
+    "restarted": "the engine was restarted and has forgotten it",
     "unreachable": "the engine gave no answer",
+    "contradicted": "the engine's state is another",
 }
 
 ChangeEvent = ChangeRequested | ChangeApplied | NotRecorded | ChangeObserved | ChangeNotObserved
@@ -281,7 +293,8 @@ async def make_change(
     if failure is not None:
         yield failure
     proof = Proof(known, applied, requested_at=requested_at, applied_at=applied_at,
-                  timeout_s=timeout_s, idle_s=idle_s)  # fmt: skip
+                  timeout_s=timeout_s, idle_s=idle_s,
+                  is_leased=change.lease_s is not None and not change.judge)  # fmt: skip
     end = await _follow(proof, looks, clock)
     if isinstance(end, ChangeObserved):
         record.add_observed(end.k)  # what fails now failed at the change, or will be seen there
@@ -314,18 +327,23 @@ async def _ask(
 def _require_answer(url: str, change: Change, applied: AppliedChange) -> None:
     """Raises NotAnEngine where the engine's word is of another change than was asked for.
 
-    The breaker has words of its own, and a judged trial begins without what it tries.
+    A judged trial begins without what it tries.
     """
     if change.judge:
         return
-    for name in ("k", "mode", "fallback", "policy"):
-        asked, found = getattr(change, name), applied.applied.get(name)
-        if asked is not None and found != asked:
+    for name, asked in change.knobs().items():
+        found = applied.applied.get(name)
+        wanted = _IN_FORCE.get(asked, asked)
+        if name not in applied.applied or found != wanted:
             said = "does not tell" if found is None else f"has {name}={format_value(found)} as"
             raise NotAnEngine(
                 f"{url} was asked for {name}={asked}, and {said} what it made of it",
                 remedy="look at its state: the change may have been made",
             )
+
+
+_IN_FORCE: dict[object, object] = {"probe": "open", "none": None}
+"""What is in force after words that are no value of the knob: of the breaker, and a parameter."""
 
 
 async def _find_outcome(
@@ -405,6 +423,10 @@ def expected_k(known: EngineState, applied: AppliedChange) -> float | None:
     return float(known.k_set if k is None else k)
 
 
+_STATED = {"k": "k_set", "mode": "mode", "fallback": "fallback", "policy": "policy"}
+"""The fields of a state that a change sets for as long as its version stands."""
+
+
 def _mode(known: EngineState, applied: AppliedChange) -> str:
     return str(applied.applied.get("mode", known.mode))
 
@@ -424,6 +446,8 @@ class Proof:
     applied_at: float
     timeout_s: float = TIMEOUT_S
     idle_s: float = TIMEOUT_S
+    is_leased: bool = False
+    """Whether the engine is to take the change back by itself."""
 
     _last: Sample | None = None
     """Where the next window opens; the first one is of a step that obeys the change."""
@@ -445,6 +469,8 @@ class Proof:
             return ChangeNotObserved("restarted")
         if look.version > self.applied.version:
             return ChangeNotObserved("superseded")
+        if (other := self._find_contradiction(look.state)) is not None:
+            return ChangeNotObserved("contradicted", state=other)
         if self._is_settled(look):
             return self._conclude()
         idle = self._idle and not self._windows and now - self.applied_at >= self.idle_s
@@ -456,6 +482,18 @@ class Proof:
         if isinstance(error, Unreachable) and at - since < SILENCE_S:
             return None
         return ChangeNotObserved("unreachable", error)
+
+    def _find_contradiction(self, state: EngineState) -> str | None:
+        """What the state of the acknowledged version has in place of the change."""
+        if state.version != self.applied.version:
+            return None
+        if self.is_leased and state.lease is None:
+            return "no lease"
+        for name, field_name in _STATED.items():
+            wanted = self.applied.applied.get(name)
+            if wanted is not None and (found := getattr(state, field_name)) != wanted:
+                return f"{name}={found}"
+        return None
 
     def _is_restarted(self, sample: Sample) -> bool:
         return self._last is not None and has_restarted(self._last, sample)

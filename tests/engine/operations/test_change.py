@@ -82,6 +82,8 @@ class SteppingEngine:
         """Whether it acknowledges a k and goes on as it was."""
         self.says: dict[str, Any] | None = None
         """What it says that it applied, where that is not what it was asked for."""
+        self.states: dict[str, Any] = {}
+        """What its state has in place of the truth."""
         self.now = 0.0
 
     def client(self, token: str | None = "secret") -> EngineClient:
@@ -106,8 +108,9 @@ class SteppingEngine:
         for _ in range(self.pace):
             self._make_step()
         busy = {"running": 4 if self.pace else 0, "step": self.step, "k": self.k}
-        busy["version"] = self.version
+        busy |= {"version": self.version, "k_set": self.k_set}
         now = {**self.state.as_json(), **busy, "mode": self.mode, "last_change": self.last}
+        now |= self.states
         return httpx.Response(200, json=now)
 
     def _make_step(self) -> None:
@@ -337,6 +340,68 @@ async def test_an_answer_to_another_change_is_no_word_on_this_one(
         await engine.events(Change(k=3))
     (entry,) = engine.log.actions
     assert entry.outcome == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("change", "applied"),
+    [
+        (Change(breaker="open"), {"breaker": "closed"}),
+        (Change(breaker="open"), {}),
+        (Change(breaker="open", probe=True), {"breaker": "closed"}),
+        (Change(breaker="closed"), {"breaker": "nonsense"}),
+        (Change(parameters={"goodput.margin": 0.02}), {"goodput.margin": 0.9}),
+        (Change(parameters={"goodput.margin": 0.02}), {}),
+        (Change(k=3, parameters={"goodput.margin": 0.02}), {"k": 3, "goodput.margin": None}),
+    ],
+)
+async def test_no_knob_is_believed_to_be_turned_by_another_answer(
+    state: State, change: Change, applied: dict[str, Any]
+) -> None:
+    engine = SteppingEngine(state())
+    engine.says = applied
+    with pytest.raises(NotAnEngine, match="was asked for"):
+        await engine.events(change)
+
+
+@pytest.mark.parametrize(
+    ("change", "applied"),
+    [
+        (Change(breaker="open", probe=True), {"breaker": "open"}),
+        (
+            Change(parameters={"goodput.max_draft_length": "none"}),
+            {"goodput.max_draft_length": None},
+        ),
+    ],
+)
+async def test_a_word_and_what_is_in_force_by_it_are_the_same(
+    state: State, change: Change, applied: dict[str, Any]
+) -> None:
+    engine = SteppingEngine(state(), pace=0)
+    engine.says = applied
+    assert isinstance((await engine.events(change))[1], ChangeApplied)
+
+
+@pytest.mark.parametrize(
+    ("change", "states", "line"),
+    [
+        (Change(k=3), {"k_set": 2}, "k=2"),
+        (Change(k=3), {"policy": "goodput"}, None),
+        (Change(mode="target-only"), {"mode": "speculate"}, "mode=speculate"),
+        (Change(k=3, lease_s=60.0), {}, "no lease"),
+    ],
+)
+async def test_a_state_that_does_not_have_what_was_acknowledged_is_told(
+    state: State, change: Change, states: dict[str, Any], line: str | None
+) -> None:
+    engine = SteppingEngine(state())
+    engine.states = states
+    end = await engine.end(change)
+    if line is None:  # of what the change did not touch
+        assert isinstance(end, ChangeObserved)
+        return
+    assert isinstance(end, ChangeNotObserved)
+    assert (end.reason, end.state, end.is_undone) == ("contradicted", line, True)
+    assert end.line() == f"NOT made: the engine acknowledged it, and its state has {line}"
 
 
 async def test_an_engine_lost_after_the_change_is_an_end_and_no_error(state: State) -> None:
