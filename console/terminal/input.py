@@ -6,12 +6,13 @@ are no defects of the console, and must not end it.
 
 from __future__ import annotations
 
+import time
 from codecs import getincrementaldecoder
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
 from textual._xterm_parser import XTermParser
-from textual.events import Key, Resize
+from textual.events import Key, Paste, Resize
 from textual.message import Message
 
 _ESCAPE: Final = "\x1b"
@@ -19,6 +20,11 @@ _BEGINS_SEQUENCE: Final = frozenset("\x1b[]OPX^_\\")
 """What may follow an escape in a sequence, or ends one of the terminal's own answers."""
 _PASTE: Final = {"\x1b[200~": True, "\x1b[201~": False}
 _LONGEST_KEPT: Final = 32
+_PASTE_END: Final = "\x1b[201~"
+LONGEST_PASTE: Final = 1_000_000
+"""Characters; what comes after so many without an end is keys."""
+PASTE_SILENCE_S: Final = 2.0
+"""Without a byte for so long, a paste that is open has lost its end."""
 
 
 class TerminalInput:
@@ -34,24 +40,37 @@ class TerminalInput:
     ['escape', 'question_mark']
     """
 
-    def __init__(self, alt_keys: Collection[str] = ()) -> None:
+    def __init__(
+        self, alt_keys: Collection[str] = (), clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._decode = getincrementaldecoder("utf-8")("replace").decode
         self._parser = XTermParser()
         self._alt_keys = alt_keys
         self._open = ""
         """What was read from the last escape on, while it may be a sequence."""
         self._is_pasting = False
+        self._pasted = 0
+        self._clock = clock
+        self._last_fed = clock()
 
     def feed(self, data: bytes) -> Iterator[Message]:
         """What `data` says; what it leaves open waits for the next."""
+        self._last_fed = self._clock()
         for character in self._decode(data):
             if self._is_key_after_escape(character):
                 yield from self._end_with_escape()
             self._follow(character)
             yield from self._parse(character)
+            if self._is_pasting:
+                self._pasted += 1
+                if self._pasted > LONGEST_PASTE:
+                    yield from self._end_paste()
 
     def tick(self) -> Iterator[Message]:
         """What was open for too long, such as the escape key alone; called ten times a second."""
+        if self._is_pasting and self._clock() - self._last_fed > PASTE_SILENCE_S:
+            yield from self._end_paste()
+            return
         try:
             found = [*filter(_makes_sense, self._parser.tick())]
         except (ValueError, OverflowError):
@@ -89,6 +108,13 @@ class TerminalInput:
         self._begin_anew()
         yield Key("escape", _ESCAPE)
 
+    def _end_paste(self) -> Iterator[Message]:
+        """What came is a paste, and keys count again: its end is lost, or too far away."""
+        self._is_pasting, self._open = False, ""
+        for character in _PASTE_END:
+            # Half a sequence before it would come as keys.
+            yield from (one for one in self._parse(character) if isinstance(one, Paste))
+
     def _follow(self, character: str) -> None:
         """Keeps what was read since the last escape."""
         if character == _ESCAPE:
@@ -96,7 +122,7 @@ class TerminalInput:
         elif self._open:
             self._open += character
             if self._open in _PASTE:
-                self._is_pasting, self._open = _PASTE[self._open], ""
+                self._is_pasting, self._open, self._pasted = _PASTE[self._open], "", 0
             elif len(self._open) > _LONGEST_KEPT:
                 self._open = ""
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 from textual.events import Key, Paste, Resize
+from textual.message import Message
 
-from specdeck.console.terminal.input import TerminalInput
+from specdeck.console.terminal.input import LONGEST_PASTE, PASTE_SILENCE_S, TerminalInput
 
 
 def read(*pieces: bytes) -> list[str]:
@@ -108,3 +109,37 @@ def test_a_paste_is_text_and_what_comes_after_it_is_keys() -> None:
     arriving = TerminalInput()
     found = [*arriving.feed(b"\x1b[200~a?b"), *arriving.feed(b"\x1b[201~\x1b?")]
     assert [type(one) for one in found] == [Paste, Key, Key]
+
+
+def clean(found: list[Message]) -> list[str]:
+    """Pastes as their text, keys by their names."""
+    return [
+        one.text if isinstance(one, Paste) else one.key
+        for one in found
+        if isinstance(one, Paste | Key)
+    ]
+
+
+@pytest.mark.parametrize("sent", [b"abc", b"abc\x1b", b"abc\x1b[20"])
+def test_a_paste_without_an_end_is_given_up_when_nothing_comes(sent: bytes) -> None:
+    now = 100.0
+    arriving = TerminalInput(clock=lambda: now)
+    assert [*arriving.feed(b"\x1b[200~" + sent)] == []
+    now += PASTE_SILENCE_S / 2
+    assert not any(isinstance(one, Paste) for one in arriving.tick())
+    now += PASTE_SILENCE_S
+    (paste,) = clean([*arriving.tick()])
+    assert paste.startswith("abc")
+    assert clean([*arriving.feed(b"q\x1b[200~p\x1b[201~\x11")]) == ["q", "p", "ctrl+q"]
+
+
+def test_a_paste_without_an_end_is_given_up_when_it_is_too_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("specdeck.console.terminal.input.LONGEST_PASTE", 1000)
+    assert LONGEST_PASTE > 100_000
+    arriving = TerminalInput()
+    paste, *keys = clean([*arriving.feed(b"\x1b[200~" + b"t" * 1010)])
+    assert set(paste) == {"t"}
+    assert len(paste) + len(keys) == 1010
+    assert set(keys) == {"t"}
