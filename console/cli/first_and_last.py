@@ -12,7 +12,7 @@ import os
 INTERRUPTED = 130
 """The exit code of a command that a signal has ended."""
 
-_NUMBERS = (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP)
+_NUMBERS = (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGQUIT)
 
 
 def exit_at_signals() -> None:

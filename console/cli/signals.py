@@ -16,8 +16,8 @@ from specdeck.console.cli.first_and_last import INTERRUPTED, exit_at_signals
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Ctrl-C, a service manager, a terminal that was closed."""
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+"""Ctrl-C, a service manager, a terminal that was closed, Ctrl-\\: no core with secrets in it."""
 
 
 class Interruption(Exception):

@@ -207,7 +207,7 @@ def watching(words: list[str], home: Path) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT])
 def test_a_signal_ends_watch_as_interrupted(number: signal.Signals, home: Path) -> None:
     process = watching(Command.line("watch", AWAY, "--json"), home)
     assert process.stdout is not None

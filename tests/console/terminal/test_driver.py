@@ -169,6 +169,14 @@ def test_q_leaves_and_restores_the_terminal(start: StartConsole) -> None:
     assert console.is_restored()
 
 
+def test_a_quit_from_outside_restores_the_terminal(start: StartConsole) -> None:
+    console = start("sparing")
+    console.until(_is_settled)
+    console.process.send_signal(signal.SIGQUIT)
+    assert console.wait() == INTERRUPTED
+    assert console.is_restored()
+
+
 def fill(console: Terminal) -> None:
     """Has more drawn than a pseudo-terminal holds, while nobody reads."""
     for number in range(40):
