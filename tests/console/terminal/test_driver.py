@@ -17,6 +17,7 @@ from tests.support.readings import window
 from tests.support.terminal import Terminal
 
 from specdeck.console.cli.first_and_last import INTERRUPTED
+from specdeck.console.terminal.driver import LEAST, MOST, SparingDriver
 
 _CONSOLE = """
 import asyncio, sys, time
@@ -144,6 +145,18 @@ def test_a_terminal_of_a_few_cells_shows_the_corner_of_a_screen(
     console.until(lambda shown: "draft one more token" in shown.lower())
     console.press("q")
     leave(console, drawn)
+
+
+@pytest.mark.parametrize(
+    ("said", "taken"), [((60_000, 60_000), MOST), ((1, 1), LEAST), ((80, 24), (80, 24))]
+)
+def test_a_size_that_a_terminal_says_gets_its_bounds(
+    said: tuple[int, int], taken: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(said[0]))
+    monkeypatch.setenv("LINES", str(said[1]))
+    driver = object.__new__(SparingDriver)  # one with a terminal takes over this process's signals
+    assert driver._get_terminal_size() == taken
 
 
 def test_a_terminal_without_bounds_is_drawn_within_some(start: StartConsole) -> None:
