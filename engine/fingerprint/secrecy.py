@@ -7,7 +7,8 @@ or is part of a computation: a setting that is withheld costs a fact, a shown ke
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from urllib.parse import unquote
 
 MASK = "***"
 """Stands where a credential stood."""
@@ -101,16 +102,31 @@ def redact(text: str) -> str:
     >>> redact("{'secrets': [{'a': 'x]'}, 'y'], 'k': 5}")
     "{'secrets': ***, 'k': 5}"
     """
-    text = _UP_TO_AT.sub(lambda found: _USERINFO.sub(f"{MASK}@", found[0]), text)
-    text = _BEARER.sub(rf"\1{MASK}", text)
-    parts, at = [], 0
-    for named in _NAMED.finditer(text):
-        if named.start() < at or not is_secret(named[1]):
-            continue
-        if (end := _find_end(text, named.end(), named[0][-1])) > named.end():
-            parts += [text[at : named.end()], MASK]
-            at = end
-    return "".join((*parts, text[at:]))
+    return _replace(text, lambda _: None)
+
+
+def find_secrets(name: str, value: object) -> Iterator[str]:
+    """The credentials within `value`, which bears `name`, as text.
+
+    >>> list(find_secrets("kv_transfer_config", {"extra": [{"redis_password": "pw"}], "k": 5}))
+    ['pw']
+    >>> list(find_secrets("endpoint", "http://me:p%40w@collector:4317/?api_key=s"))
+    ['p%40w', 'p@w', 's']
+    """
+    if isinstance(value, Mapping):
+        secret = is_secret(name)
+        for key, held in value.items():
+            yield from find_secrets(name if secret else str(key), held)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from find_secrets(name, item)
+    elif value is not None and value != "" and not isinstance(value, bool):
+        if is_secret(name):
+            yield str(value)
+        elif isinstance(value, str):
+            found: list[str] = []
+            _replace(value, found.append)
+            yield from found
 
 
 def drop_secrets(environment: Mapping[str, str], *, keep: Iterable[str] = ()) -> dict[str, str]:
@@ -141,6 +157,33 @@ def _find_end(text: str, at: int, before: str) -> int:
         return len(text)
     value = (quoted or _BARE).match(text, at)
     return value.end() if value else at
+
+
+def _replace(text: str, found: Callable[[str], None]) -> str:
+    """`text` without the credentials in it, each of which is given to `found`."""
+
+    def drop_userinfo(matched: re.Match[str]) -> str:
+        user, colon, password = matched[0][:-1].partition(":")
+        held = password if colon else user
+        for spelt in dict.fromkeys((held, unquote(held))):
+            found(spelt)
+        return f"{MASK}@"
+
+    def drop_bearer(matched: re.Match[str]) -> str:
+        found(matched[0][len(matched[1]) :])
+        return f"{matched[1]}{MASK}"
+
+    text = _UP_TO_AT.sub(lambda matched: _USERINFO.sub(drop_userinfo, matched[0]), text)
+    text = _BEARER.sub(drop_bearer, text)
+    parts, at = [], 0
+    for named in _NAMED.finditer(text):
+        if named.start() < at or not is_secret(named[1]):
+            continue
+        if (end := _find_end(text, named.end(), named[0][-1])) > named.end():
+            found(text[named.end() : end])
+            parts += [text[at : named.end()], MASK]
+            at = end
+    return "".join((*parts, text[at:]))
 
 
 def contains_secret(name: str, value: object) -> bool:

@@ -32,3 +32,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+elif __name__ == "__mp_main__":
+    # A child: long before it loads plugins, as the file of the values goes once a sibling serves.
+    mask_logs()

@@ -16,6 +16,7 @@ from specdeck.engine.launch.machine import Build, detect_build
 from specdeck.engine.launch.masked_server import MODULE
 from specdeck.engine.launch.model_runner import choose_runner
 from specdeck.engine.launch.private_arguments import FLAG, find_private, format_private
+from specdeck.engine.launch.registry import private_file
 from specdeck.engine.protocol.messages import (
     EXACT_VARIABLE,
     IN_RESPONSES_VARIABLE,
@@ -223,7 +224,7 @@ def build_environment(
     if config.exact_models:
         found[EXACT_VARIABLE] = json.dumps(config.exact_models)
     if find_private(config.engine_args):
-        found[MASK_VARIABLE] = "1"
+        found[MASK_VARIABLE] = str(private_file(token_file))
     if SCHEDULE not in (config.speculative or {}):
         found[TIERS_VARIABLE] = "1"
     if config.fingerprint is not None and not config.fingerprint.in_responses:

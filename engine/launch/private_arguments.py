@@ -2,6 +2,9 @@
 
 Every account of a machine sees the command lines on it. vLLM reads arguments from a file as well,
 as the words of a command line, and those in it stand before the words that are given.
+
+The file begins with a comment, which vLLM skips: the credentials alone, for the engine's processes
+to look for in what they log.
 """
 
 from __future__ import annotations
@@ -14,7 +17,8 @@ import yaml
 
 from specdeck.engine.config.vllm_args import Argument, format_word
 from specdeck.engine.files import replace_file
-from specdeck.engine.fingerprint.secrecy import contains_secret
+from specdeck.engine.fingerprint.secrecy import contains_secret, find_secrets
+from specdeck.engine.plugin.secret_values import format_values
 
 FLAG = "--config"
 """What vLLM takes the file by; as another argument it is not for a config of specdeck's."""
@@ -29,12 +33,15 @@ def format_private(arguments: Mapping[str, Any], accepted: Mapping[str, Argument
     """The text of the file for those of the `arguments` that hold a credential; None for none.
 
     >>> print(format_private({"kv_transfer_config": {"password": "pw"}, "seed": 1}, {}), end="")
+    # secrets: ["pw"]
     kv-transfer-config: '{"password": "pw"}'
     """
     found: dict[str, Any] = {}
+    values: list[str] = []
     for name in sorted(find_private(arguments)):
         found |= _entries(name, arguments[name], accepted.get(name, Argument()))
-    return yaml.safe_dump(found, width=2**31) if found else None
+        values += find_secrets(name, arguments[name])
+    return f"{format_values(values)}\n{yaml.safe_dump(found, width=2**31)}" if found else None
 
 
 def _entries(name: str, value: Any, argument: Argument) -> Iterable[tuple[str, Any]]:

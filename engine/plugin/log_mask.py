@@ -3,6 +3,9 @@
 vLLM logs its arguments as it starts, and tracebacks quote them: those that Python writes to stderr,
 and those that logging adds to a record. What C code writes by itself is not masked. An engine that
 has a secret among them is told by a variable, so that no other pays for looking through every line.
+
+A credential is known by the name before it, and as itself: each process reads the values as it
+starts, while the file of the arguments is there.
 """
 
 from __future__ import annotations
@@ -10,10 +13,12 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TextIO
 
 from specdeck.engine.fingerprint.secrecy import redact
+from specdeck.engine.plugin.secret_values import make_mask, read_values
 from specdeck.engine.protocol.messages import MASK_VARIABLE
 
 _MASKS = "_specdeck_masks"
@@ -28,15 +33,19 @@ def mask_logs(environment: Mapping[str, str] = os.environ) -> None:
     make = logging.getLogRecordFactory()
     if MASK_VARIABLE not in environment or hasattr(make, _MASKS):
         return
+    mask_values = make_mask(read_values(Path(environment[MASK_VARIABLE])))
+
+    def mask(text: str) -> str:
+        return redact(mask_values(text))
 
     def make_masked(*args: Any, **kwargs: Any) -> logging.LogRecord:
         record = make(*args, **kwargs)
         try:
             said = record.getMessage()
-            masked = redact(said)
+            masked = mask(said)
         except Exception as error:  # noqa: BLE001  # whatever an argument's own words raise
             # Logging would show the arguments one by one, where nothing tells a secret.
-            said = redact(record.msg) if isinstance(record.msg, str) else type(record.msg).__name__
+            said = mask(record.msg) if isinstance(record.msg, str) else type(record.msg).__name__
             masked = f"{said} (no words came of its arguments: {type(error).__name__})"
         if masked != said:
             record.msg, record.args = masked, ()
@@ -46,10 +55,10 @@ def mask_logs(environment: Mapping[str, str] = os.environ) -> None:
     logging.setLogRecordFactory(make_masked)
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:  # closed by whoever started the engine
-            _mask_stream(stream)
+            _mask_stream(stream, mask)
 
 
-def _mask_stream(stream: TextIO) -> None:
+def _mask_stream(stream: TextIO, mask: Callable[[str], str]) -> None:
     """Has what is written to `stream` from now on written without credentials.
 
     By its method, as vLLM puts the process's name before each line: what was handed out before,
@@ -58,7 +67,7 @@ def _mask_stream(stream: TextIO) -> None:
     write = stream.write
 
     def write_masked(text: str) -> int:
-        write(redact(text))
+        write(mask(text))
         return len(text)
 
     stream.write = write_masked  # type: ignore[method-assign]

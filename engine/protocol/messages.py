@@ -56,7 +56,10 @@ INTERMEDIATE_K = "intermediate_k"
 """The capability of drafting some tokens, and neither none nor k_max."""
 
 MASK_VARIABLE = "SPECDECK_MASK_LOGS"
-"""Set for an engine with a secret among its arguments: its processes mask what they log."""
+"""Set for an engine with a secret among its arguments: its processes mask what they log.
+
+Names the file of those arguments, which is there until the engine is ready.
+"""
 
 EXACT_VARIABLE = "SPECDECK_EXACT_MODELS"
 """The config's `exact_models` as a JSON list."""

