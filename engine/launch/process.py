@@ -142,6 +142,15 @@ def members(identity: Leader) -> tuple[Process, ...]:
     return tuple(sorted(mine, key=lambda p: (p.pid != identity.pid, p.born)))
 
 
+def tidies_up(one: Process) -> bool:
+    """Whether it is a tracker of Python's multiprocessing, which deletes what the others leave."""
+    try:
+        words = (_PROC / str(one.pid) / "cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return any(b"multiprocessing.resource_tracker" in word for word in words)
+
+
 def send(to: Process, number: signal.Signals) -> None:
     """Signals this very process, and nobody who has got its pid since."""
     found = find_process(to.pid)

@@ -29,6 +29,11 @@ HANGS_S = 10.0
 """A process that outlives SIGKILL so long hangs in the kernel."""
 
 
+TIDY_S = 3.0
+"""For what tidies up after killed processes, once they are gone: Python's resource trackers delete
+the shared memory and the semaphores of those whose pipe ends."""
+
+
 @dataclass(frozen=True, slots=True)
 class Stopping:
     """One moment of an engine's end."""
@@ -55,9 +60,9 @@ async def stop_engine(
 
     The server is asked first and has `grace_s` to end in order: 15 s when it serves, 3 s
     while it starts, 2 s for its orphans when it is dead. Then whatever is left in its
-    session is killed. Returns once nothing runs and the port is free. Raises EngineError
-    when a process outlives even that (one that hangs in the kernel), and for an engine of
-    another host; the record is kept then, so that it is found.
+    session is killed, what tidies up after the others last. Returns once nothing runs and the
+    port is free. Raises EngineError when a process outlives even that (one that hangs in the
+    kernel), and for an engine of another host; the record is kept then, so that it is found.
     """
     if record.life() == "elsewhere":
         raise record.elsewhere_error()
@@ -72,7 +77,8 @@ async def stop_engine(
             raise EngineError(f"{record.name}: cannot be killed: process {pids}")
         if elapsed > grace_s:
             killed = True
-            _send(left, signal.SIGKILL)
+            others = [one for one in left if not process.tidies_up(one)]
+            _send(left if elapsed > grace_s + TIDY_S else others, signal.SIGKILL)
         elif not asked:
             asked = True
             _ask(record, left)

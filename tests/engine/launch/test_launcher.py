@@ -142,6 +142,30 @@ async def test_a_worker_that_will_not_go_is_killed_with_its_server(
     assert process.members(one.record.leader) == ()
 
 
+HOLDER = """
+import signal, time
+from multiprocessing.shared_memory import SharedMemory
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+held = SharedMemory(create=True, size=4096)
+print("held", held.name, flush=True)
+time.sleep(600)
+"""
+
+
+async def test_shared_memory_of_killed_processes_is_given_back(
+    begin: Begin, registry: Registry
+) -> None:
+    one = begin(HOLDER)
+    said(one, "held")
+    held = Path("/dev/shm") / Path(one.record.log).read_text().split("held ")[1].split()[0]
+    assert held.exists()
+    steps: list[Stopping] = []
+    await stop_engine(one.record, registry, grace_s=0.2, every=0.01, on_progress=steps.append)
+    assert steps[-1].killed
+    assert process.members(one.record.leader) == ()
+    assert not held.exists()
+
+
 async def test_orphans_of_a_dead_server_are_found_and_ended(
     begin: Begin, registry: Registry
 ) -> None:
