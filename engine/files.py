@@ -46,7 +46,9 @@ def read_file(path: Path, *, most: int, own: bool = False) -> bytes:
     with open_file(path) as file:
         if own and os.fstat(file.fileno()).st_uid != os.geteuid():
             raise OSError(errno.EPERM, "another user's file", str(path))
-        data = file.read(most + 1)
+        data: bytes | None = file.read(most + 1)
+    if data is None:  # of the kernel's, which has nothing to read yet
+        raise OSError(errno.EINVAL, "not a file with an end", str(path))
     if len(data) > most:
         raise OSError(errno.EFBIG, f"larger than {most:,} bytes", str(path))
     return data

@@ -30,7 +30,7 @@ _MOST_BYTES = 4096
 
 _JOB_CONTROL = (signal.SIGTSTP, signal.SIGCONT)
 
-LEAST: Final = (8, 2)
+LEAST: Final = (20, 4)
 """Columns and rows that the console is told of at least: some text cannot be wrapped at none."""
 MOST: Final = (1000, 300)
 """And at most: a screen takes memory for each of its cells, and a wall of screens has fewer."""

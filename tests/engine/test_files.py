@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from specdeck.engine import files
 from specdeck.engine.files import ABANDONED_S, read_file, replace_file, write_whole
 
 
@@ -140,3 +143,15 @@ def test_a_writer_that_is_interrupted_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         write()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_has_nothing_to_read_yet_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Waiting(io.BytesIO):
+        """As `/proc/kmsg`, read without waiting."""
+
+        def read(self, *_: Any) -> Any:
+            return None
+
+    monkeypatch.setattr(files, "open_file", lambda path: Waiting())
+    with pytest.raises(OSError, match="not a file with an end"):
+        read_file(Path("/proc/kmsg"), most=4)
