@@ -47,6 +47,7 @@ from specdeck.engine.errors import SpecdeckError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from textual.notifications import SeverityLevel
 
     from specdeck.console.screens.startup.screen import StartupScreen
     from specdeck.console.state.black_box import BlackBoxRecorder
@@ -59,6 +60,10 @@ if TYPE_CHECKING:
     from specdeck.engine.launch.progress import StartProgress
     from specdeck.engine.operations.record import Audit
     from specdeck.engine.operations.watches import Watches
+
+
+_MOUNTED_S = 1.0
+"""For a screen to have its widgets, until keys come to it all the same."""
 
 
 @runtime_checkable
@@ -295,8 +300,34 @@ class Console(App[str]):
 
     async def on_event(self, event: Event) -> None:
         """As Textual does, but the end waits for no key that came before it and is not handled."""
-        if not (self._leaving and isinstance(event, InputEvent)):
-            await super().on_event(event)
+        if isinstance(event, InputEvent):
+            if self._leaving:
+                return
+            await self._wait_for_screen()
+        await super().on_event(event)
+
+    async def _wait_for_screen(self) -> None:
+        """A key that is typed ahead is the next screen's, whose widgets may not be there yet."""
+        until = time.monotonic() + _MOUNTED_S
+        while self.screen_stack and not self.screen.is_mounted and time.monotonic() < until:  # noqa: ASYNC110  # of whichever screen is there then
+            await asyncio.sleep(0.01)
+
+    def notify(
+        self,
+        message: str,
+        *,
+        title: str = "",
+        severity: SeverityLevel = "information",
+        timeout: float | None = None,
+        markup: bool = True,
+    ) -> None:
+        """As Textual does, with a notice that is over at its time."""
+        from textual.notifications import Notify
+
+        from specdeck.console.notice import Notice
+
+        lasts = self.NOTIFICATION_TIMEOUT if timeout is None else timeout
+        self.post_message(Notify(Notice(message, title, severity, lasts, markup=markup)))
 
     def _fatal_error(self) -> None:
         """End without Textual's report: it shows local variables, and so tokens and prompts."""
@@ -446,8 +477,8 @@ class Console(App[str]):
 
         from specdeck.console.palette import PaletteScreen
 
-        if not isinstance(self.screen, CommandPalette):
-            self.push_screen(PaletteScreen(id="--command-palette"))
+        if not any(isinstance(one, CommandPalette) for one in self.screen_stack):
+            self.push_screen(PaletteScreen())
 
     def action_redraw(self) -> None:
         """Draw everything anew, after something else wrote to the terminal."""

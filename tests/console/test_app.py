@@ -15,6 +15,7 @@ from tests.support.pilot import press, run, settle
 from tests.support.pilot import until as wait_until
 from tests.support.screen_text import screen_text
 from textual.command import CommandList, CommandPalette
+from textual.events import Key
 from textual.widgets._toast import Toast
 from textual.widgets.option_list import Option
 from textual.worker import WorkerFailed
@@ -739,6 +740,45 @@ async def test_a_search_that_ends_after_the_palette_has_closed_is_no_defect(
         await pilot.press("escape")
         await wait_until(pilot, lambda: not palette.children)
         await palette._watch__show_busy()
+    assert app.crash is None
+
+
+async def test_keys_that_are_typed_ahead_of_a_screen_wait_for_it(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    app = console(kit.engine(kit.run(5)))
+    async with run(app) as pilot:
+        for key in ("e", "enter", "C"):  # all of them before the first is handled
+            app.post_message(Key(key, None))
+        await settle(pilot)
+    assert app.crash is None
+
+
+async def test_a_notice_that_is_over_as_it_is_shown_holds_nothing_up(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    app = console(kit.engine(kit.run(5)))
+    async with app.run_test(notifications=True) as pilot:
+        app.notify("saved", timeout=30.0)
+        await wait_until(pilot, lambda: app.screen.query(Toast))
+        (notice,) = app._notifications
+        assert not notice.has_expired
+        notice.timeout = -5.0
+        assert notice.has_expired
+        assert 0.0 < notice.time_left < 1.0
+        await app.screen.mount(Toast(notice))
+        await pilot.pause(0.2)
+    assert app.crash is None
+
+
+async def test_the_palette_opens_again_before_it_is_gone(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    app = console(kit.engine(kit.run(5)))
+    async with run(app) as pilot:
+        for key in ("ctrl+p", "escape") * 3:
+            app.post_message(Key(key, None))
+        await settle(pilot)
     assert app.crash is None
 
 

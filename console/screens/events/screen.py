@@ -129,9 +129,14 @@ class EventsScreen(Modal[None]):
         if found:
             options.highlighted = next((n for n, one in enumerate(found) if one is chosen), 0)
 
+    @property
+    def _highlighted(self) -> int | None:
+        """None as well before the list is there."""
+        return next((one.highlighted for one in self.query(OptionList)), None)
+
     def _chosen(self) -> Event | None:
         """The event under the cursor, unless that is the newest: there it follows what comes."""
-        at = self.query_one(OptionList).highlighted
+        at = self._highlighted
         return self.listed[at] if at and at < len(self.listed) else None
 
     def _draw(self, event: Event) -> Text:
@@ -148,7 +153,7 @@ class EventsScreen(Modal[None]):
 
     def action_go(self) -> None:
         """To the moment of the event under the cursor."""
-        at = self.query_one(OptionList).highlighted
+        at = self._highlighted
         if at is not None and at < len(self.listed):
             self._go(self.listed[at])
 
@@ -162,7 +167,7 @@ class EventsScreen(Modal[None]):
 
     def list_copies(self) -> Sequence[Copyable]:
         """The event under the cursor, and all that are listed."""
-        at = self.query_one(OptionList).highlighted
+        at = self._highlighted
         if at is None or at >= len(self.listed):
             return ()
         local, today = self.context.local, self.context.clock()

@@ -89,7 +89,11 @@ def exists(path: str) -> bool:
 
 def said(started: StartedEngine, text: str) -> None:
     """Waits for the stand-in's word in its log, so that the test need not guess."""
-    until(lambda: text in Path(started.record.log).read_text())
+    until(lambda: text in log_of(started))
+
+
+def log_of(started: StartedEngine) -> str:
+    return Path(started.record.log).read_text()
 
 
 def test_an_engine_is_registered_and_leads_a_session_of_its_own(
@@ -157,13 +161,13 @@ async def test_shared_memory_of_killed_processes_is_given_back(
 ) -> None:
     one = begin(HOLDER)
     said(one, "held")
-    held = Path("/dev/shm") / Path(one.record.log).read_text().split("held ")[1].split()[0]
-    assert held.exists()
+    held = f"/dev/shm/{log_of(one).split('held ')[1].split()[0]}"
+    assert exists(held)
     steps: list[Stopping] = []
     await stop_engine(one.record, registry, grace_s=0.2, every=0.01, on_progress=steps.append)
     assert steps[-1].killed
     assert process.members(one.record.leader) == ()
-    assert not held.exists()
+    assert not exists(held)
 
 
 async def test_orphans_of_a_dead_server_are_found_and_ended(
