@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
+from specdeck.engine.errors import UsageError
 from specdeck.engine.files import write_whole
+from specdeck.engine.scratch import find_temporary
 
 
 def folders() -> Iterator[Path]:
@@ -17,7 +19,8 @@ def folders() -> Iterator[Path]:
     yield platformdirs.user_pictures_path()
     yield platformdirs.user_downloads_path()
     yield Path.cwd()
-    yield Path(tempfile.gettempdir())
+    with suppress(UsageError):
+        yield find_temporary()
 
 
 def write_picture(svg: str, folder: Path, name: str) -> str:

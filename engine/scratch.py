@@ -1,7 +1,7 @@
 """Folders for what lasts as long as a piece of work, also where that is killed.
 
 A folder is locked by whoever works in it. The system drops the lock with the process, and the next
-one that wants such a folder removes those that nobody has. The standard library only.
+one that wants such a folder removes those that nobody has.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from specdeck.engine.errors import UsageError
+
 _TRIES = 10
 _OURS = re.compile(r"[0-9]+-[a-z0-9_]{8}")
 """What ends the name of one: the process that made it, and what `mkdtemp` adds."""
@@ -26,9 +28,9 @@ def scratch_folder(name: str, parent: Path | None = None) -> Iterator[Path]:
 
     Without a parent it is in the system's folder for such. It is removed when this ends, and may
     have been moved away by then. What killed processes have left of the same name goes at first.
-    Raises OSError.
+    Raises OSError, and UsageError where the system has no such folder.
     """
-    parent = Path(tempfile.gettempdir()) if parent is None else parent
+    parent = find_temporary() if parent is None else parent
     _remove_abandoned(name, parent)
     folder, lock = _make(name, parent)
     try:
@@ -36,6 +38,17 @@ def scratch_folder(name: str, parent: Path | None = None) -> Iterator[Path]:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)
+
+
+def find_temporary() -> Path:
+    """The system's folder for temporary files; raises UsageError where none can be written to."""
+    try:
+        return Path(tempfile.gettempdir())
+    except FileNotFoundError as error:
+        raise UsageError(
+            "no folder for temporary files can be written to",
+            remedy="set TMPDIR to one that can, and see whether the disk is full",
+        ) from error
 
 
 def _make(name: str, parent: Path) -> tuple[Path, int]:

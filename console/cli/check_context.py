@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ from specdeck.console.cli.engines import Access, access
 from specdeck.console.state.check import CheckContext
 from specdeck.engine.client.attach import AttachedEngine
 from specdeck.engine.client.secret import Secret
-from specdeck.engine.errors import Unsupported
+from specdeck.engine.errors import Unsupported, UsageError
 
 if TYPE_CHECKING:
     from specdeck.engine.client.attach import MonitoredEngine
@@ -78,4 +77,7 @@ def _open_scratch() -> Iterator[Checks]:
 def _folders() -> Iterator[Path]:
     yield Path.cwd()
     yield Path.home()
-    yield Path(tempfile.gettempdir())
+    from specdeck.engine.scratch import find_temporary
+
+    with suppress(UsageError):
+        yield find_temporary()

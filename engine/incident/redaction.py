@@ -10,9 +10,11 @@ passed in vain it does not pass again from the next character on.
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import re
+from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final
@@ -255,12 +257,22 @@ def _may_speak(value: Any) -> bool:
     return False
 
 
+_ESCAPED = re.compile(r"%[0-9A-F]{2}")
+
+
 def _spell(secret: str) -> set[str]:
-    """How JSON, a URL and Python write it."""
+    """How JSON, a URL, Python, HTML and what encodes bytes write it."""
+    data, in_json = secret.encode(errors="surrogatepass"), json.dumps(secret)[1:-1]
+    urls = {quote(secret, safe=""), quote(secret), quote_plus(secret)}
+    encoded = {
+        b64encode(data).rstrip(b"=").decode(), urlsafe_b64encode(data).rstrip(b"=").decode(),
+        data.hex(),
+    }  # fmt: skip
     return {
-        secret, json.dumps(secret)[1:-1], repr(secret)[1:-1], quote(secret, safe=""),
-        quote_plus(secret),
+        secret, in_json, in_json.replace("/", "\\/"), repr(secret)[1:-1], html.escape(secret),
         secret.replace(os.linesep, "\\n"),
+        *urls, *(_ESCAPED.sub(lambda found: found[0].lower(), one) for one in urls),
+        *encoded, data.hex().upper(),
     }  # fmt: skip
 
 

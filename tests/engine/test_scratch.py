@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from specdeck.engine.errors import UsageError
 from specdeck.engine.scratch import scratch_folder
 
 WORK = """
@@ -107,3 +108,12 @@ def test_a_folder_that_another_took_for_abandoned_is_made_anew(
     with scratch_folder("work", tmp_path) as folder:
         assert folder.exists()
     assert len(taken) == 1
+
+
+def test_no_folder_for_temporary_files_is_wrong_usage(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in [...]")
+
+    monkeypatch.setattr(tempfile, "gettempdir", refuse)
+    with pytest.raises(UsageError, match="no folder for temporary files"), scratch_folder("a"):
+        pass

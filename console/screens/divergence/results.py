@@ -217,7 +217,8 @@ class ResultsScreen(DetailScreen):
             with self.say_errors(), self._say_search(results, case):
                 prompt = await find_aside(results.prompts, case["prompt"])
         context = self.split_check.context
-        rows = self.query_one("#figures", Flow).rows
+        # It may have been left while the file was searched.
+        rows = [row for one in self.query("#figures").results(Flow) for row in one.rows]
         told = "\n".join(printable("".join(cell.text for cell in row.left).strip()) for row in rows)
         return [
             *([] if case is None else [copy_case(case)]),
