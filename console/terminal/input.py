@@ -22,8 +22,8 @@ _PASTE: Final = {"\x1b[200~": True, "\x1b[201~": False}
 _LONGEST_KEPT: Final = 32
 _PASTE_END: Final = "\x1b[201~"
 LONGEST_PASTE: Final = 1_000_000
-"""Characters; what comes after so many without an end is keys."""
-PASTE_SILENCE_S: Final = 2.0
+"""Characters; what comes after so many is left out, up to the end or a silence: it is no keys."""
+PASTE_SILENCE_S: Final = 5.0
 """Without a byte for so long, a paste that is open has lost its end."""
 
 
@@ -50,6 +50,8 @@ class TerminalInput:
         """What was read from the last escape on, while it may be a sequence."""
         self._is_pasting = False
         self._pasted = 0
+        self._drops = False
+        """Whether the rest of a paste that is too long is left out."""
         self._clock = clock
         self._last_fed = clock()
 
@@ -57,6 +59,10 @@ class TerminalInput:
         """What `data` says; what it leaves open waits for the next."""
         self._last_fed = self._clock()
         for character in self._decode(data):
+            if self._drops:
+                self._follow(character)
+                self._drops = self._is_pasting
+                continue
             if self._is_key_after_escape(character):
                 yield from self._end_with_escape()
             self._follow(character)
@@ -65,11 +71,17 @@ class TerminalInput:
                 self._pasted += 1
                 if self._pasted > LONGEST_PASTE:
                     yield from self._end_paste()
+                    self._is_pasting = self._drops = True
+        self._last_fed = self._clock()  # whoever takes this may take its time
 
     def tick(self) -> Iterator[Message]:
         """What was open for too long, such as the escape key alone; called ten times a second."""
         if self._is_pasting and self._clock() - self._last_fed > PASTE_SILENCE_S:
-            yield from self._end_paste()
+            if self._drops:
+                self._is_pasting = self._drops = False
+                self._open = ""
+            else:
+                yield from self._end_paste()
             return
         try:
             found = [*filter(_makes_sense, self._parser.tick())]
