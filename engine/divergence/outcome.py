@@ -502,6 +502,7 @@ def build_outcome(
         drafted=totals.serving.drafted,
         idle=None if arms[0].drafts_by_text else totals.serving.idle,
         empty=totals.empty,
+        refused=totals.refused,
         compared=totals.compared.get("mismatches"),
         reference_drafted=bool(totals.reference.drafted),
         is_pinned=arms[1].grade == "hard" or totals.reference.shows_pin,

@@ -44,6 +44,8 @@ class CheckEvidence:
     """Serving answers without any draft, of those that were long enough; None: of no meaning."""
     empty: int = 0
     """Prompts to which neither arm answered a single token."""
+    refused: int = 0
+    """Prompts that an arm would not answer, in none of the figures."""
     compared: int | None = None
     """Tokens of both arms that were held against each other; None where nobody has counted."""
     reference_drafted: bool = False
@@ -132,6 +134,8 @@ def _find_gap(found: CheckEvidence) -> str | None:
     prompts, idle = found.mismatches.of, found.idle
     if found.empty > IDLE * prompts:
         return f"{found.empty} of {prompts} answers have no token in either arm"
+    if found.refused > IDLE * (asked := prompts + found.refused):
+        return f"{found.refused} of {asked} prompts were refused by an arm, and so not checked"
     if found.compared is not None and found.compared <= prompts:
         # The first token of an answer comes of its prompt alone.
         return "the answers have no more than a token each, so speculation was not tried"

@@ -439,3 +439,8 @@ def test_a_call_in_pieces_is_joined_by_its_number() -> None:
     parts = [(1, "b", "{"), (0, "a", "{}"), (1, "", "}")]
     pieces = [Piece((1,), calls=((number, Call(*words)),)) for number, *words in parts]
     assert assemble(pieces, 1.0).calls == (Call("a", "{}"), Call("b", "{}"))
+
+
+@pytest.mark.parametrize(("refused", "word"), [(22, "pass"), (23, "inconclusive")])
+def test_what_an_arm_refuses_is_no_pass(refused: int, word: str) -> None:
+    assert judge(replace(evidence(0, 200), refused=refused), 0.02).word == word
