@@ -31,6 +31,29 @@ OWN_KEY = "VLLM_API_KEY"
 _KEYS_OF_ENGINES = re.compile(r"VLLM_API_KEY(_[A-Za-z0-9_]+)?|SPECDECK_([A-Za-z0-9_]+_)?API_KEY")
 """The variables that a config may name by itself: nothing but engines' keys lies in these."""
 
+_FILE_NAME = re.compile(r"[\w-]{1,20}\.[A-Za-z]{1,8}")
+"""What can only be meant as a file of the working folder: tokens are longer, or have no dot."""
+
+
+class _TokenFile(click.Path):
+    """A file that exists. One that does not is quoted only where it is spelt as a path."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path, exists=True, dir_okay=False)
+
+    def convert(
+        self,
+        value: str | os.PathLike[str],
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> str | bytes | os.PathLike[str]:
+        """The path; fails for one that leads nowhere, as the token itself does in its place."""
+        text = os.fspath(value)
+        if not ("/" in text or _FILE_NAME.fullmatch(text) or os.path.exists(text)):
+            self.fail("no file is called what was given here", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 key_option = click.option(
     "--api-key-env", metavar="NAME", help="The variable that holds the engine's API key."
 )
@@ -38,7 +61,7 @@ token_option = click.option(
     "--admin-token-file",
     "token_file",
     metavar="F",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    type=_TokenFile(),
     help="The file with the engine's admin token; or set SPECDECK_ADMIN_TOKEN.",
 )
 
@@ -197,7 +220,7 @@ def choose_key_variable(given: str | None, config: Config) -> str | None:
     named = None if config.attach is None else config.attach.api_key_env
     if given is not None or named is None:
         return given
-    refuse_no_name(named, option="attach.api_key_env")
+    refuse_no_name(named, os.environ, option="attach.api_key_env")
     if _KEYS_OF_ENGINES.fullmatch(named) is None:
         raise ConfigError(
             f"a config alone does not have {named} sent: it is not named like an engine's key",
@@ -218,7 +241,7 @@ def api_key(variable: str | None, environment: Mapping[str, str]) -> Secret | No
     """
     if variable is None:
         return None
-    refuse_no_name(variable, option="--api-key-env")
+    refuse_no_name(variable, environment, option="--api-key-env")
     if not (key := environment.get(variable, "").strip()):
         raise UsageError(f"the variable {variable} is not set", remedy="export the API key in it")
     return Secret(key, source=f"the API key in {variable}")

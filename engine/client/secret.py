@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import re
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -16,6 +17,11 @@ _SHORTEST = 8
 _UNMISTAKABLE = 16
 """Characters from which on nothing but the secret itself is spelt like it; a shorter one, such as
 the name of a product, is hidden in an answer where it stands alone."""
+
+_A_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_CONVENTIONAL = re.compile(r"[A-Z_][A-Z0-9_]*")
+_OF_A_KEY = re.compile(r"(?=[A-Z]*[0-9])[A-Z0-9]{16}|[A-Z0-9]{24}")
+"""A key in capitals, such as AKIAIOSFODNN7EXAMPLE; words of names are shorter, or have no digit."""
 
 _texts: set[str] = set()
 
@@ -58,9 +64,15 @@ class Secret:
         return hash(self._text)
 
 
-def refuse_no_name(variable: str, *, option: str) -> None:
-    """Raises UsageError for what names no variable, without quoting it: it may be the secret."""
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", variable):
+def refuse_no_name(variable: str, environment: Mapping[str, str], *, option: str) -> None:
+    """Raises UsageError for what names no variable, without quoting it: it may be the secret.
+
+    Most keys could be names. One that is not set counts as a name only where it is spelt as
+    they are, in capitals, and no part of it is as long and mixed as a key's.
+    """
+    if variable in environment and _A_NAME.fullmatch(variable):
+        return
+    if not _CONVENTIONAL.fullmatch(variable) or _OF_A_KEY.search(variable):
         raise UsageError(
             f"{option} takes the name of an environment variable, and what it was given is none",
             remedy="export the secret in a variable, and name that",

@@ -109,7 +109,7 @@ def configured_webhook(
     (True, Webhook(…))
     """
     if variable is not None:
-        refuse_no_name(variable, option="--webhook-env (webhook_env)")
+        refuse_no_name(variable, environment, option="--webhook-env (webhook_env)")
     found = environment.get(variable or VARIABLE, "").strip() or (None if variable else url)
     if not found:
         if variable:

@@ -31,7 +31,7 @@ from specdeck.engine.client.http import (
     read_events,
     verification,
 )
-from specdeck.engine.client.secret import Secret
+from specdeck.engine.client.secret import Secret, refuse_no_name
 from specdeck.engine.demo.profiles import PROFILES, Profile, ask
 from specdeck.engine.errors import EngineError, NotAnEngine, Unreachable, UsageError
 
@@ -330,6 +330,7 @@ def authorization(variable: str | None, environment: Mapping[str, str]) -> dict[
     """
     if variable is None:
         return {}
+    refuse_no_name(variable, environment, option="--api-key-env")
     if not (key := environment.get(variable, "").strip()):
         raise UsageError(f"{variable} is not set", remedy="export the engine's API key in it")
     secret = Secret(key, source=f"the API key in {variable}")

@@ -4,7 +4,13 @@ import traceback
 
 import pytest
 
-from specdeck.engine.client.secret import Secret, hide_echoes, hide_secrets, is_echoed
+from specdeck.engine.client.secret import (
+    Secret,
+    hide_echoes,
+    hide_secrets,
+    is_echoed,
+    refuse_no_name,
+)
 from specdeck.engine.errors import UsageError
 from specdeck.engine.protocol.codec import loads
 
@@ -61,3 +67,37 @@ def test_a_key_that_is_a_products_name_changes_no_other_word() -> None:
 def test_a_short_secret_does_not_eat_words() -> None:
     Secret("k")
     assert hide_secrets("k=3 was asked") == "k=3 was asked"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "hf_PLANTabcdefghijk",
+        "sk_live_0123",
+        "deadbeefdeadbeef",
+        "AKIAIOSFODNN7EXAMPLE",
+        "PLANT_ABCDEFGHIJKLMNOPQRSTUVWXYZ",
+        "PLANT-KEY",
+        "",
+    ],
+)
+def test_a_key_in_place_of_a_variables_name_is_not_quoted(key: str) -> None:
+    with pytest.raises(UsageError) as refusal:
+        refuse_no_name(key, {}, option="--api-key-env")
+    said = refusal.value.line()
+    assert "--api-key-env takes the name of an environment variable" in said
+    assert not key or key not in said
+
+
+@pytest.mark.parametrize(
+    ("variable", "environment"),
+    [
+        ("VLLM_API_KEY", {}),
+        ("KEY_OF_GPU_17", {}),
+        ("_AUTHENTICATION_TOKEN2", {}),
+        ("my_key", {"my_key": "x"}),
+        ("AKIAIOSFODNN7EXAMPLE", {"AKIAIOSFODNN7EXAMPLE": ""}),
+    ],
+)
+def test_a_name_is_taken(variable: str, environment: dict[str, str]) -> None:
+    refuse_no_name(variable, environment, option="--api-key-env")
