@@ -264,7 +264,7 @@ def _bound(size: tuple[int, int]) -> tuple[int, int]:
     """The size that the app is told of.
 
     >>> _bound((1, 5)), _bound((80, 24)), _bound((60_000, 60_000))
-    ((8, 5), (80, 24), (1000, 300))
+    ((20, 5), (80, 24), (1000, 300))
     """
     columns, rows = (
         min(max(one, least), most) for one, least, most in zip(size, LEAST, MOST, strict=True)

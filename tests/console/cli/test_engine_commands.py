@@ -234,6 +234,10 @@ def test_parameters_and_the_breaker_are_sent_as_they_are_spelled(
     engine: HttpEngine, capsys: Captured
 ) -> None:
     words = ["goodput.margin=0.03", "breaker=open", "breaker.acceptance_floor=none"]
+    made = {"goodput.margin": 0.03, "breaker": "open", "breaker.acceptance_floor": None}
+    engine.answers[f"{PREFIX}/control"] = (
+        200, {"before": {}, "applied": made, "version": 1, "step": 1},
+    )  # fmt: skip
     assert outcome(["set", engine.url, *words, "--json"]) == 0
     sent = engine.sent_to("/control")[0].content
     asked = json.loads(sent)
