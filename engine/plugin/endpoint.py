@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
-from specdeck.engine.plugin import request_pins, responses
+from specdeck.engine.plugin import request_pins, responses, secret_values
 from specdeck.engine.plugin.admin_token import ensure_token_file, is_accepted
 from specdeck.engine.plugin.capabilities import APART, lose, of_apart, of_no_token, withhold
 from specdeck.engine.plugin.cohorts import read_cohorts
@@ -152,6 +152,7 @@ class SpecdeckEndpoint:
 
     async def init_state(self, engine_client: Any, state: Any, args: Any) -> None:
         """Takes hold of the engine before the first request can be scheduled."""
+        secret_values.delete_read()
         self._client = engine_client
         parallel = getattr(getattr(engine_client, "vllm_config", None), "parallel_config", None)
         self._data_parallel = getattr(parallel, "data_parallel_size", 1)

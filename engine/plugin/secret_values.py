@@ -7,13 +7,16 @@ with `...` in place of its middle.
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
 from specdeck.engine.files import read_file
 from specdeck.engine.fingerprint.secrecy import MASK
+from specdeck.engine.protocol.messages import MASK_VARIABLE
 
 _BEGIN = "# secrets: "
 _LARGEST = 16_000_000
@@ -56,6 +59,19 @@ def read_values(file: Path) -> tuple[str, ...]:
     except (OSError, ValueError):
         return ()
     return tuple(value for value in values if isinstance(value, str))
+
+
+def delete_read(environment: Mapping[str, str] = os.environ) -> None:
+    """Deletes the file of arguments of an engine that is ready, where it has one.
+
+    Every process has read it. Whoever follows the start does so as well, and may have been killed.
+    """
+    if not (named := environment.get(MASK_VARIABLE)):
+        return
+    file = Path(named)
+    with suppress(OSError, ValueError):
+        if read_file(file, most=_LARGEST, own=True).startswith(_BEGIN.encode()):
+            file.unlink(missing_ok=True)
 
 
 def make_mask(values: Iterable[str]) -> Callable[[str], str]:

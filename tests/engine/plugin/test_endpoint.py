@@ -27,6 +27,7 @@ from specdeck.engine.plugin.endpoint import (
     read_json,
 )
 from specdeck.engine.plugin.reply import Refusal
+from specdeck.engine.plugin.secret_values import format_values
 from specdeck.engine.protocol.cohorts import Cohorts
 from specdeck.engine.protocol.messages import (
     EXACT_VARIABLE,
@@ -499,6 +500,17 @@ async def test_an_engine_before_0_32_is_left_alone_and_says_why(
         assert "vLLM 0.31.0 can only be watched" in error["message"]
         assert error["remedy"] == "use vLLM 0.32 or 0.33"
     assert (cores.asked, marked) == ([], [])
+
+
+async def test_arguments_with_a_secret_are_deleted_though_nobody_follows_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "token.yaml"
+    file.write_text(format_values(["PLANTpw12345"]))
+    monkeypatch.setenv("SPECDECK_MASK_LOGS", str(file))
+    fake_vllm(monkeypatch, "0.31.0")  # also where the engine is left alone
+    await SpecdeckEndpoint().init_state(SimpleNamespace(), None, SimpleNamespace(port=8000))
+    assert not file.exists()
 
 
 async def test_an_engine_client_without_the_call_is_left_alone_whatever_its_version(

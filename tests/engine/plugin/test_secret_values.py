@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from specdeck.engine.plugin.secret_values import format_values, make_mask, read_values
+from specdeck.engine.plugin.secret_values import delete_read, format_values, make_mask, read_values
 
 LONG = "PLANT-0123456789-abcdefghij-KLMNOPQRSTUVW"
 ODD = """it's a "b" \\ \u00e9/+"""
@@ -73,3 +73,12 @@ def test_nothing_else_is(found: tuple[str, ...], text: str) -> None:
 def test_a_shortened_value_is_masked_also_where_none_is_known() -> None:
     said = "input_value={'a': 'b...sword': 'x'}, input_type=dict]"
     assert make_mask(())(said) == "input_value=***, input_type=dict]"
+
+
+def test_an_engine_that_is_ready_deletes_its_own_file_and_no_other(tmp_path: Path) -> None:
+    own, other = tmp_path / "token.yaml", tmp_path / "other.yaml"
+    own.write_text(format_values(VALUES))
+    other.write_text("seed: 1\n")
+    for told in ({}, *({"SPECDECK_MASK_LOGS": str(f)} for f in (own, own, other, "1", tmp_path))):
+        delete_read(told)
+    assert [file.name for file in tmp_path.iterdir()] == ["other.yaml"]
