@@ -16,6 +16,7 @@ from tests.support.pilot import until as wait_until
 from tests.support.screen_text import screen_text
 from textual.command import CommandList, CommandPalette
 from textual.events import Key
+from textual.screen import Screen
 from textual.widgets._toast import Toast
 from textual.widgets.option_list import Option
 from textual.worker import WorkerFailed
@@ -751,6 +752,10 @@ async def test_keys_that_are_typed_ahead_of_a_screen_wait_for_it(
         for key in ("e", "enter", "C"):  # all of them before the first is handled
             app.post_message(Key(key, None))
         await settle(pilot)
+        app.push_screen(Screen())
+        assert not app.screen.is_mounted
+        await app.on_event(Key("x", "x"))
+        assert app.screen.is_mounted
     assert app.crash is None
 
 
