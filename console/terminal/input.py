@@ -20,6 +20,8 @@ _BEGINS_SEQUENCE: Final = frozenset("\x1b[]OPX^_\\")
 """What may follow an escape in a sequence, or ends one of the terminal's own answers."""
 _PASTE: Final = {"\x1b[200~": True, "\x1b[201~": False}
 _LONGEST_KEPT: Final = 32
+_NO_SEQUENCE: Final = (ValueError, ArithmeticError, LookupError)
+"""What Textual's parser raises on sequences that mean nothing."""
 _PASTE_END: Final = "\x1b[201~"
 LONGEST_PASTE: Final = 1_000_000
 """Characters; what comes after so many is left out, up to the end or a silence: it is no keys."""
@@ -85,7 +87,7 @@ class TerminalInput:
             return
         try:
             found = [*filter(_makes_sense, self._parser.tick())]
-        except (ValueError, OverflowError):
+        except _NO_SEQUENCE:
             self._begin_anew()
             return
         left = self._open[1:]
@@ -105,9 +107,11 @@ class TerminalInput:
             for message in self._parser.feed(character):
                 if character != _ESCAPE:
                     self._open = ""
+                if isinstance(message, Resize):
+                    self._forget_no_pixels()
                 if _makes_sense(message):
                     yield message
-        except (ValueError, OverflowError):
+        except _NO_SEQUENCE:
             self._begin_anew()
 
     def _is_key_after_escape(self, character: str) -> bool:
@@ -137,6 +141,15 @@ class TerminalInput:
                 self._is_pasting, self._open, self._pasted = _PASTE[self._open], "", 0
             elif len(self._open) > _LONGEST_KEPT:
                 self._open = ""
+
+    def _forget_no_pixels(self) -> None:
+        """Takes the mouse's places for cells where the terminal knows no size in pixels.
+
+        Textual divides by it.
+        """
+        pixels = self._parser.terminal_pixel_size
+        if pixels is not None and not all(pixels):
+            self._parser.terminal_pixel_size, self._parser.mouse_pixels = None, False
 
     def _begin_anew(self) -> None:
         """Leaves a sequence out: the parser that raised is at its end."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from textual.events import Key, Paste, Resize
+from textual.events import Key, MouseDown, Paste, Resize
 from textual.message import Message
 
 from specdeck.console.terminal.input import LONGEST_PASTE, PASTE_SILENCE_S, TerminalInput
@@ -44,6 +44,16 @@ def test_a_paste_with_other_bytes_is_a_paste_still() -> None:
     assert not [one for one in found if isinstance(one, Key) and one.key != "up"]
     (paste,) = [one for one in found if isinstance(one, Paste)]
     assert paste.text == "t" * 5000 + "\ufffdq"
+
+
+@pytest.mark.parametrize("size", [b"\x1b[48;40;120;0;0t", b"\x1b[48;0;0;0;0t", b"\x1b[48;0;0;9;9t"])
+def test_a_mouse_in_a_terminal_without_pixels_is_no_division_by_zero(size: bytes) -> None:
+    arriving = TerminalInput()
+    found = [*arriving.feed(b"\x1b[?2048;1$y" + size), *arriving.feed(b"\x1b[<0;10;11M\x1b[A")]
+    assert [one.key for one in found if isinstance(one, Key)] == ["up"]
+    if size.startswith(b"\x1b[48;40;120"):
+        (pressed,) = [one for one in found if isinstance(one, MouseDown)]
+        assert (pressed.x, pressed.y) == (9, 10)
 
 
 def test_a_size_of_nothing_is_left_out() -> None:
