@@ -48,6 +48,8 @@ from specdeck.engine.text import format_table, format_value, parse_duration
 
 _MOMENT = re.compile(r"@(\d+)")
 _MOST_DIGITS = 18
+_PROBE_LINES = 4
+"""On stderr while an engine is probed, which takes a minute under load."""
 
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 behaviour_option = click.option(
@@ -450,7 +452,7 @@ def _log_notice(text: str) -> None:
 
 
 async def _fetch(fingerprints: Fingerprints, url: str, *, behaviour: bool = False) -> Fingerprint:
-    """The engine's fingerprint, with the reading of its weights told on stderr."""
+    """The engine's fingerprint; stderr says how far the reading and the probe are."""
     said = ""
 
     def log_progress(progress: Progress) -> None:
@@ -459,7 +461,15 @@ async def _fetch(fingerprints: Fingerprints, url: str, *, behaviour: bool = Fals
             said = progress.line()
             log(f"specdeck: the engine is {said}")
 
-    return await fingerprints.fetch_finished(url, behaviour=behaviour, on_progress=log_progress)
+    def log_answer(done: int, of: int) -> None:
+        if done % max(1, of // _PROBE_LINES) == 0:
+            log(f"specdeck: {done} of {of} probes answered")
+
+    if not behaviour:
+        return await fingerprints.fetch_finished(url, on_progress=log_progress)
+    return await fingerprints.fetch_with_behaviour(
+        url, on_progress=log_progress, on_answer=log_answer
+    )
 
 
 def _is_probed(pinned: Fingerprint | None) -> bool:

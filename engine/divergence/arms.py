@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from specdeck.engine.client.life import Life, fetch_life, is_same_engine
 from specdeck.engine.client.retry import Retry, Sleep
 from specdeck.engine.errors import EngineError, Unreachable, Unsupported, UsageError
 from specdeck.engine.fingerprint.compare import leaves
@@ -48,6 +49,11 @@ class Facts:
     instance: str | None = None
     """Of its start; of the engine behind it, whatever the address."""
 
+    @property
+    def life(self) -> Life:
+        """Which start of the engine this is of."""
+        return Life(self.instance, self.started if self.instance is None else None)
+
 
 @dataclass(frozen=True, slots=True)
 class Arm:
@@ -71,6 +77,11 @@ class Arm:
     def k(self) -> int | None:
         """Tokens drafted at most for its requests."""
         return self.facts.k if self.pin is None else self.pin
+
+    @property
+    def speculates(self) -> bool:
+        """Whether it drafts for its requests, by the engine's own word."""
+        return self.facts.method is not None and self.facts.mode != "target-only" and bool(self.k)
 
     @property
     def drafts_by_text(self) -> bool:
@@ -146,10 +157,9 @@ async def describe_hard(
     )
 
 
-def refuse_itself(serving: Arm, reference: Arm) -> None:
-    """Raises UsageError where two addresses are of one engine."""
-    instance = serving.facts.instance
-    if instance is not None and instance == reference.facts.instance:
+async def refuse_itself(serving: EngineClient, reference: EngineClient) -> None:
+    """Raises UsageError where two addresses are of one engine, and EngineError for one away."""
+    if await is_same_engine(serving, reference):
         raise UsageError(
             f"{reference.url} is the engine that is checked: it agrees with itself in any case",
             remedy="name another one, or none to leave the draft out of single requests",
@@ -193,6 +203,24 @@ async def describe_engine(
         ),
         state.can("request_k"),
     )
+
+
+async def is_replaced(arm: Arm, client: EngineClient) -> bool:
+    """Whether another engine answers by now than the one that was described.
+
+    One that was only restarted, and has the fingerprint that it had, is none. False where that
+    cannot be told, as of an engine that is away.
+    """
+    try:
+        if not (await fetch_life(client)).is_another(arm.facts.life):
+            return False
+    except EngineError:
+        return False
+    try:
+        facts, _ = await describe_engine(client, arm.model)
+    except EngineError:
+        return True
+    return facts.fingerprint is None or facts.fingerprint != arm.facts.fingerprint
 
 
 async def fetch_counters(client: EngineClient) -> Sample | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from statistics import median
 from typing import Any
@@ -55,6 +55,10 @@ class ArmTotals:
     """Answers long enough for drafts, of which the engine says how many there were."""
     undrafted: Count = 0
     """Those of them for which nothing was drafted."""
+    replaced: bool = False
+    """Whether another engine answered in the end than in the beginning: see `is_replaced`."""
+    speculates: bool = False
+    """Whether the engine of a hard reference drafted for anybody while it was asked."""
 
     def see(self, answer: Answer) -> None:
         """Takes in one answer."""
@@ -82,6 +86,16 @@ class ArmTotals:
         ['sd1:p0123456789abcdef']
         """
         return [name for name in self.names if not is_partial(name)]
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether the answers may be of two ways of serving, and their names do not deny it."""
+        return self.replaced and len(self.paths) != 1
+
+    @property
+    def has_drafts(self) -> bool:
+        """Whether anything was drafted for its answers, which the engine need not say of each."""
+        return self.speculates if self.drafted is None else self.drafted > 0
 
     @property
     def shows_pin(self) -> bool:
@@ -174,6 +188,11 @@ class Totals:
         self._see_floors(answers)
         self._count_validity(answers.validity)
         self._measure(answers)
+
+    def note_replaced(self, arms: Collection[Name]) -> None:
+        """Takes in which arms' engines were replaced."""
+        self.serving.replaced |= "serving" in arms
+        self.reference.replaced |= "reference" in arms
 
     def _see_floors(self, answers: PromptAnswers) -> None:
         """Takes in what the reference differs from itself by."""
@@ -504,8 +523,9 @@ def build_outcome(
         empty=totals.empty,
         refused=totals.refused,
         compared=totals.compared.get("mismatches"),
-        reference_drafted=bool(totals.reference.drafted),
+        reference_drafted=totals.reference.has_drafts,
         is_pinned=arms[1].grade == "hard" or totals.reference.shows_pin,
+        mixed=next((a.name for a, one in _sums(arms, totals) if one.is_mixed), None),
     )
     return Outcome(
         judge(evidence, threshold), threshold, totals, classes, arms, floor, excess, refused, calls,
@@ -578,6 +598,10 @@ def _per_1000_tokens(totals: Totals) -> dict[str, float | None]:
     }
 
 
+def _sums(arms: tuple[Arm, Arm], totals: Totals) -> Iterator[tuple[Arm, ArmTotals]]:
+    return zip(arms, (totals.serving, totals.reference), strict=True)
+
+
 def _violation(case: Case) -> Violation | None:
     return case.divergence.violation
 
@@ -590,7 +614,9 @@ def _notices(arms: tuple[Arm, Arm], totals: Totals, classes: Classes) -> Iterabl
         yield "the reference is soft: the same engine without drafts, not another program"
     if reference.pin is None and reference.facts.method and (reference.facts.k or 0) > 0:
         yield f"the reference drafts too (k={reference.facts.k})"
-    for arm, sums in zip(arms, (totals.serving, totals.reference), strict=True):
+    for arm, sums in _sums(arms, totals):
+        if sums.replaced:
+            yield f"the {arm.name} engine was replaced while it was checked"
         if len(sums.paths) > 1 and arm.pin is None:
             yield (
                 f"the {arm.name} path changed while it was checked: {len(sums.paths)} fingerprints,"

@@ -12,6 +12,7 @@ from random import Random
 from typing import TypeVar
 
 from specdeck.engine.divergence.answers import Answer
+from specdeck.engine.divergence.arms import Arm
 from specdeck.engine.divergence.calibration import LEAST, Calibration
 from specdeck.engine.divergence.compare import (
     Divergence,
@@ -100,8 +101,7 @@ async def judge_answers(
     """
     ours, theirs = serving[0], reference[0]
     _refuse_other_tokens(prompt, ours, theirs, askers)
-    if askers[1].arm.pin == 0 and any(answer.drafted for answer in reference):
-        raise Unsupported(DISOBEYED, remedy=UPDATE)
+    refuse_disobeyed(askers[1].arm, *reference)
 
     async def look(found: Divergence | None, answer: Answer) -> Divergence | None:
         if found is None or found.stream_only:
@@ -120,6 +120,12 @@ async def judge_answers(
     mine, yours = find_stream_divergences((serving[1], ours), (reference[1], theirs))
     yours = await look(yours, reference[1])
     return PromptAnswers(prompt, serving, reference, cross, streamed, mine, yours, looks, alone)
+
+
+def refuse_disobeyed(arm: Arm, *answers: Answer) -> None:
+    """Raises Unsupported where `answers` of an arm without drafts had some."""
+    if arm.pin == 0 and any(answer.drafted for answer in answers):
+        raise Unsupported(DISOBEYED, remedy=UPDATE)
 
 
 def name_violation(answers: PromptAnswers) -> PromptAnswers:

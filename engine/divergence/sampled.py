@@ -12,19 +12,29 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from specdeck.engine.divergence.arms import Arm
+from specdeck.engine.divergence.arms import Arm, Name
 from specdeck.engine.divergence.likelihood import Visible
+from specdeck.engine.divergence.outcome import ArmTotals
 from specdeck.engine.divergence.pacing import Pacer
 from specdeck.engine.divergence.privacy import hash_prompt, refusal_reason
 from specdeck.engine.divergence.prompts import Prompt, PromptSet
 from specdeck.engine.divergence.requests import Asker, Continuations, Refusal
+from specdeck.engine.divergence.runner import refuse_disobeyed
 from specdeck.engine.divergence.scoring import Scorer, Scores
 from specdeck.engine.divergence.statistics import Rate, holm
-from specdeck.engine.divergence.verdict import IDLE, Verdict
+from specdeck.engine.divergence.verdict import (
+    IDLE,
+    NOT_PINNED,
+    REFERENCE_DRAFTED,
+    Verdict,
+    explain_mixed,
+    explain_refused,
+)
 from specdeck.engine.errors import Unsupported
 
 if TYPE_CHECKING:
@@ -106,16 +116,23 @@ def doubt_pass(
     prompts: int,
     *,
     visible: Visible | None,
+    refused: int = 0,
+    is_pinned: bool = True,
     by_text: bool = False,
 ) -> Verdict:
     """What was `judged`, unless a pass rests on draws that could not have shown a difference.
 
-    A drafter that goes `by_text` finds nothing in some of them.
+    A drafter that goes `by_text` finds nothing in some of them. `is_pinned` is whether a soft
+    reference has shown that its requests drafted nothing.
     """
     if judged.word != "pass":
         return judged
     wanted, idle = samples_wanted(prompts), Rate(shown.idle, shown.known)
-    if not shown.places:
+    if (few := explain_refused(refused, prompts)) is not None:
+        why = few
+    elif not is_pinned:
+        why = NOT_PINNED
+    elif not shown.places:
         why = "no continuation has a second token, so nothing was compared"
     elif samples < wanted:
         why = f"{samples} continuations are too few to show any difference: at least {wanted} would"
@@ -132,6 +149,21 @@ def doubt_pass(
     else:
         return judged
     return Verdict("inconclusive", why)
+
+
+def doubt_arms(
+    found: Distributions, *, replaced: Collection[Name], reference_drafts: bool
+) -> Distributions:
+    """What was `found`; no pass of engines that were replaced, or by a reference that drafts."""
+    if found.verdict.word != "pass":
+        return found
+    if replaced:
+        why = explain_mixed(next(iter(replaced)))
+    elif reference_drafts:
+        why = REFERENCE_DRAFTED
+    else:
+        return found
+    return replace(found, verdict=Verdict("inconclusive", why))
 
 
 def samples_wanted(prompts: int) -> int:
@@ -261,8 +293,11 @@ async def compare_distributions(
     tested: list[PromptTest] = []
     refused, why, shown = 0, "", Coverage(drafted=await fetch_drafted())
     scorer = Scorer(askers[1], sampling.temperature, pace)
+    is_pinned = askers[1].arm.grade == "hard"
     for number, prompt in enumerate(prompts):
         yield DrawProgress(number, prompts.count)
+        # vLLM does not say what was drafted for several draws of one request.
+        is_pinned = is_pinned or await _shows_pin(askers[1], prompt, pace)
         drawn = await _draw_arms(askers, prompt, sampling, pace)
         if isinstance(drawn, Refusal):
             refused, why = refused + 1, refusal_reason(drawn, private=private)
@@ -287,13 +322,29 @@ async def compare_distributions(
     )
     word = doubt_pass(
         word, shown, sampling.samples, len(tested),
-        visible=visible, by_text=askers[0].arm.drafts_by_text,
+        visible=visible, refused=refused, is_pinned=is_pinned,
+        by_text=askers[0].arm.drafts_by_text,
     )  # fmt: skip
     yield Distributions(
         word, sampling, tuple(tested), pooled, control, refused,
         (askers[0].arm, askers[1].arm), clock() - began,
         scores=scores, unscored=scorer.refusal(private=private), visible=visible,
     )  # fmt: skip
+
+
+async def _shows_pin(reference: Asker, prompt: Prompt, pace: Pacer | None) -> bool:
+    """Whether an answer shows that pinned requests draft nothing.
+
+    Raises Unsupported where it shows that they draft.
+    """
+    async with pace.turn() if pace else nullcontext():
+        answer = await reference.answer(prompt)
+    if isinstance(answer, Refusal):
+        return False
+    refuse_disobeyed(reference.arm, answer)
+    sums = ArmTotals()
+    sums.see(answer)
+    return sums.shows_pin
 
 
 async def _draw_arms(

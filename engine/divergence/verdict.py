@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from specdeck.engine.divergence.arms import Name
 from specdeck.engine.divergence.floors import SIGNIFICANT, Excess, prompts_wanted
 from specdeck.engine.divergence.statistics import Rate, above
 from specdeck.engine.text import format_count
@@ -12,6 +13,9 @@ from specdeck.engine.text import format_count
 Word = Literal["pass", "fail", "inconclusive"]
 IDLE = 0.1
 """The share of answers without drafts up to which a check is one of speculation."""
+
+REFERENCE_DRAFTED = "the reference drafted as well, so it is not the target alone"
+NOT_PINNED = "nothing shows that the reference's requests were left without drafts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,8 @@ class CheckEvidence:
     is_pinned: bool = True
     """Whether a soft reference has shown that its requests drafted nothing; of no meaning in a
     hard one."""
+    mixed: Name | None = None
+    """The arm whose engine was replaced, so that its answers may be of two ways of serving."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,23 +138,41 @@ def _doubt(found: CheckEvidence, weighed: Verdict) -> Verdict:
 def _find_gap(found: CheckEvidence) -> str | None:
     """What a pass cannot rest on."""
     prompts, idle = found.mismatches.of, found.idle
+    if found.mixed is not None:
+        return explain_mixed(found.mixed)
     if found.empty > IDLE * prompts:
         return f"{found.empty} of {prompts} answers have no token in either arm"
-    if found.refused > IDLE * (asked := prompts + found.refused):
-        return f"{found.refused} of {asked} prompts were refused by an arm, and so not checked"
+    if (refused := explain_refused(found.refused, prompts)) is not None:
+        return refused
     if found.compared is not None and found.compared <= prompts:
         # The first token of an answer comes of its prompt alone.
         return "the answers have no more than a token each, so speculation was not tried"
     if found.reference_drafted:
-        return "the reference drafted as well, so it is not the target alone"
+        return REFERENCE_DRAFTED
     if not found.is_pinned:
-        return "nothing shows that the reference's requests were left without drafts"
+        return NOT_PINNED
     if idle is not None and (idle.rate or 0.0) > IDLE:
         return (
             f"nothing was drafted for {idle.count} of {idle.of} serving answers,"
             " so speculation was not tried in them"
         )
     return None
+
+
+def explain_refused(refused: int, answered: int) -> str | None:
+    """Why a pass is none where an arm would not answer so many prompts; None where they are few."""
+    asked = answered + refused
+    if refused <= IDLE * asked:
+        return None
+    return f"{refused} of {asked} prompts were refused by an arm, and so not checked"
+
+
+def explain_mixed(arm: Name) -> str:
+    """Why a pass of an arm whose engine was replaced is none."""
+    return (
+        f"the {arm} engine was replaced while it was checked, and nothing shows that all answers"
+        " are of one way of serving"
+    )
 
 
 def _rate(found: CheckEvidence, threshold: float) -> Verdict:

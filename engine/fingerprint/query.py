@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from specdeck.engine.errors import BadPage, EngineError, NotAnEngine, SpecdeckError, Unsupported
+from specdeck.engine.client.life import Life, fetch_life
+from specdeck.engine.errors import EngineError, NotAnEngine, SpecdeckError, Unsupported
 from specdeck.engine.fingerprint.behaviour import Behaviour, ProbeAnswer, settle
 from specdeck.engine.fingerprint.fingerprint import (
     Fingerprint,
@@ -217,17 +218,19 @@ async def probe_behaviour(
     *,
     runs: int = RUNS,
     tokens: int = TOKENS,
+    since: Life | None = None,
+    path: str | None = None,
     on_progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Behaviour:
     """What the engine answers, and how far it agreed with itself over `runs` repetitions.
 
-    `on_progress` hears how many answers came, and of how many. Raises EngineError when the engine
-    was restarted or its path changed in between: half of the answers would be another
-    engine's.
+    `since` and `path` are the start and the path that facts were told of, which the behaviour is
+    to go with. `on_progress` hears how many answers came, and of how many. Raises EngineError
+    when the engine was restarted or its path changed since, or in between: half of the answers
+    would be another engine's.
     """
     (model, *_) = await client.models() or ("",)
-    before = await _state(client)
-    started = await _process_start(client) if before is None else None
+    before, life = await _look(client)
     arms, missing = _arms(before)
     found: dict[str, list[list[ProbeAnswer]]] = {arm: [] for arm in arms}
     done, of = 0, runs * len(arms) * len(PROBES)
@@ -239,14 +242,11 @@ async def probe_behaviour(
                 done += 1
                 on_progress(done, of)
             found[arm].append(answers)
-    after = await _state(client)
-    if before is None:
-        another = started != await _process_start(client)
-    else:
-        another = after is None or before.instance != after.instance
-    if another:
+    after, life_after = await _look(client)
+    if life_after.is_another(since or life):
         raise EngineError(f"{client.url} restarted during the probe", remedy="probe it again")
-    if before and after and before.fingerprint != after.fingerprint:
+    paths = [state.fingerprint for state in (before, after) if state]
+    if len({*paths, *([] if path is None or None in paths else [path])}) > 1:
         raise EngineError(
             f"{client.url} changed its path during the probe", remedy="probe it again"
         )
@@ -265,19 +265,31 @@ def _arms(state: EngineState | None) -> tuple[dict[str, dict[str, Any]], list[st
     return {"serving": {}, "target-only": {"vllm_xargs": PIN}}, []
 
 
-async def _state(client: EngineClient) -> EngineState | None:
+async def fetch_with_behaviour(
+    client: EngineClient,
+    *,
+    on_progress: OnProgress = lambda _: None,
+    on_answer: Callable[[int, int], None] = lambda done, of: None,
+) -> Fingerprint:
+    """The finished fingerprint and the behaviour of one and the same start and path.
+
+    Raises EngineError where the engine is another by the end, or its path changed.
+    """
+    life = await fetch_life(client)
+    found = await fetch_finished(client, on_progress=on_progress)
+    # From outside a name is of other facts than the plugin's, which came or went if it differs.
+    path = None if found.stamped is None else found.path
+    behaviour = await probe_behaviour(client, since=life, path=path, on_progress=on_answer)
+    return replace(found, behaviour=behaviour)
+
+
+async def _look(client: EngineClient) -> tuple[EngineState | None, Life]:
+    """What the plugin says, None without it, and which start of the engine says so."""
     try:
-        return await client.state()
+        state = await client.state()
     except Unsupported:
-        return None
-
-
-async def _process_start(client: EngineClient) -> float | None:
-    """When the engine was started, by its metrics page; None where that does not tell."""
-    try:
-        return (await read_page(await client.page(), t=0.0, at=0.0)).process_start
-    except (NotAnEngine, BadPage):
-        return None
+        return None, await fetch_life(client)
+    return state, Life(state.instance)
 
 
 async def _answer(

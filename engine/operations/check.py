@@ -21,9 +21,11 @@ from specdeck.engine.client.retry import RETRY_S, Retry, WaitingForEngine
 from specdeck.engine.client.secret import Secret
 from specdeck.engine.divergence.arms import (
     Arm,
+    Name,
     describe_hard,
     describe_soft,
     fetch_counters,
+    is_replaced,
     refuse_itself,
 )
 from specdeck.engine.divergence.canary import Canary
@@ -47,6 +49,7 @@ from specdeck.engine.divergence.sampled import (
     DrawProgress,
     Sampling,
     compare_distributions,
+    doubt_arms,
 )
 from specdeck.engine.divergence.verdict import Verdict
 from specdeck.engine.errors import ConfigError, EngineError, SpecdeckError, Unsupported, UsageError
@@ -216,6 +219,8 @@ class ArmPair:
         self._retry = Retry(options.retry_s, on_notice=on_notice)
         self._engines = serving, reference
         self._stack = AsyncExitStack()
+        self._drafted_before: float | None = None
+        """Tokens that another engine as the reference had drafted before it was asked."""
         self.arms: tuple[Arm, Arm]
         self.askers: tuple[Asker, Asker]
         """Serving and reference; their `pieces` are the streams of a split screen."""
@@ -228,7 +233,8 @@ class ArmPair:
             clients = serving.client, reference.client
             self.arms = await describe_hard(*clients, self.options.model, self._retry)
             if reference is not serving:  # as where one is measured alone
-                refuse_itself(*self.arms)
+                await refuse_itself(*clients)
+            self._drafted_before = await _fetch_drafted(reference.client)
         ours = self._http(serving)
         theirs = ours if reference is None else self._http(reference)
         one, other = self.arms
@@ -272,11 +278,32 @@ class ArmPair:
 
     async def fetch_drafted(self) -> float | None:
         """Tokens that the serving engine has drafted for anybody; None where it does not say."""
-        seen = await fetch_counters(self._engines[0].client)
-        if seen is None:
-            return None
-        # An engine without a drafter has no counter of drafts, only those of everything else.
-        return 0.0 if seen.drafted is None and seen.generated is not None else seen.drafted
+        return await _fetch_drafted(self._engines[0].client)
+
+    async def has_drafting_reference(self) -> bool:
+        """Whether another engine as the reference drafts: by its counters, else by its word.
+
+        What it drafts for others it drafts for a check as well.
+        """
+        reference = self._engines[1]
+        if reference is None:
+            return False
+        before, now = self._drafted_before, await _fetch_drafted(reference.client)
+        if before is None or now is None:
+            return self.arms[1].speculates
+        return now > before if now >= before else now > 0
+
+    async def find_replaced(self) -> tuple[Name, ...]:
+        """The arms whose engines are others than in the beginning."""
+        serving, reference = self._engines
+        clients = serving.client, (reference or serving).client
+        return tuple(
+            [
+                arm.name
+                for arm, client in zip(self.arms, clients, strict=True)
+                if await is_replaced(arm, client)
+            ]
+        )
 
     def _http(self, engine: CheckedEngine) -> httpx.AsyncClient:
         http = http_client(
@@ -306,6 +333,8 @@ async def run_check(
     async with aclosing(runner.events()) as events:
         async for event in events:
             yield event
+    runner.totals.note_replaced(await pair.find_replaced())
+    runner.totals.reference.speculates |= await pair.has_drafting_reference()
     canary = next_night(pair, runner, store)
     outcome = finish_run(pair, runner, store, canary)
     runs = store.history(pair.arms[0].url)
@@ -330,6 +359,11 @@ async def run_sampled_check(
     ) as events:
         async for event in events:
             if isinstance(event, Distributions):
+                event = doubt_arms(
+                    event,
+                    replaced=await pair.find_replaced(),
+                    reference_drafts=await pair.has_drafting_reference(),
+                )
                 history = record_sampled(event, prompts, store, pair.wall())
                 yield SampledResult(event, history)
             else:
@@ -383,6 +417,14 @@ async def open_breaker(
     except SpecdeckError as error:
         return Trip(None, None, error)
     return Trip(applied.applied.get("breaker"), reset)
+
+
+async def _fetch_drafted(client: EngineClient) -> float | None:
+    seen = await fetch_counters(client)
+    if seen is None:
+        return None
+    # An engine without a drafter has no counter of drafts, only those of everything else.
+    return 0.0 if seen.drafted is None and seen.generated is not None else seen.drafted
 
 
 def begin_run(pair: ArmPair, prompts: PromptSet, store: Checks) -> CheckRunner:

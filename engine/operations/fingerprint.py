@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,7 +16,11 @@ from specdeck.engine.fingerprint.fingerprint import Fingerprint, Progress
 from specdeck.engine.fingerprint.name import Layer
 from specdeck.engine.fingerprint.name_check import DOUBTS, check_names
 from specdeck.engine.fingerprint.pins import PinFile, PinPlaces, write_pin
-from specdeck.engine.fingerprint.query import fetch_fingerprint, fetch_finished, probe_behaviour
+from specdeck.engine.fingerprint.query import (
+    fetch_fingerprint,
+    fetch_finished,
+    fetch_with_behaviour,
+)
 from specdeck.engine.store import fingerprints as stored
 from specdeck.engine.store.database import Store
 
@@ -135,29 +139,27 @@ class Fingerprints:
         self,
         engine: str,
         *,
-        behaviour: bool = False,
         on_progress: Callable[[Progress], None] = lambda progress: None,
     ) -> Fingerprint:
-        """The fingerprint once the engine has read its weights, with its `behaviour` if wanted.
+        """The fingerprint once the engine has read its weights.
 
         `on_progress` hears how far the reading is. Raises SpecdeckError.
         """
         async with self._client(engine) as client:
             found = await fetch_finished(client, on_progress=on_progress)
-            if behaviour:
-                found = replace(found, behaviour=await probe_behaviour(client))
         await self._note(found)
         return found
 
-    async def probe(
+    async def fetch_with_behaviour(
         self,
-        found: Fingerprint,
-        on_progress: Callable[[int, int], None] = lambda done, of: None,
+        engine: str,
+        *,
+        on_progress: Callable[[Progress], None] = lambda progress: None,
+        on_answer: Callable[[int, int], None] = lambda done, of: None,
     ) -> Fingerprint:
-        """`found` as it is by now, with its behaviour; `on_progress` hears of each answer."""
-        async with self._client(found.url) as client:
-            behaviour = await probe_behaviour(client, on_progress=on_progress)
-            found = replace(await fetch_fingerprint(client), behaviour=behaviour)
+        """The same with what the engine does; `on_answer` hears of each answer to a probe."""
+        async with self._client(engine) as client:
+            found = await fetch_with_behaviour(client, on_progress=on_progress, on_answer=on_answer)
         await self._note(found)
         return found
 

@@ -364,7 +364,9 @@ class FingerprintScreen(DetailScreen):
         self._show_probe(0, 1)
         try:
             with self.say_errors():
-                found = await watches.fingerprints.probe(found, self._show_probe)
+                found = await watches.fingerprints.fetch_with_behaviour(
+                    found.url, on_answer=self._show_probe
+                )
                 self._take(found)
                 watches.judge(found)
         finally:

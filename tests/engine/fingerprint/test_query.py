@@ -12,7 +12,12 @@ from specdeck.engine.client.engine_client import open_client
 from specdeck.engine.divergence.arms import describe_engine
 from specdeck.engine.errors import EngineError, NotAnEngine
 from specdeck.engine.fingerprint.fingerprint import MOST_UNREAD, Fingerprint, Unread, limit_unread
-from specdeck.engine.fingerprint.query import PROBES, parse_reply, probe_behaviour
+from specdeck.engine.fingerprint.query import (
+    PROBES,
+    fetch_with_behaviour,
+    parse_reply,
+    probe_behaviour,
+)
 from specdeck.engine.protocol.messages import Capability, EngineState
 
 Respond = Callable[[httpx.Request], httpx.Response]
@@ -89,6 +94,31 @@ async def test_a_knob_turned_in_mid_probe_spoils_it(able: EngineState) -> None:
     engine = ProbedEngine(able, replace(able, fingerprint="sd1:p1111111111111111"))
     with pytest.raises(EngineError, match="changed its path during the probe"):
         await probe_behaviour(engine.client(), runs=1)
+
+
+async def test_facts_and_behaviour_are_of_one_start_and_one_path(able: EngineState) -> None:
+    path = "sd1:p0000000000000001"
+    facts = {"names": {"build": "sd1:b1", "path": path}, "facts": {}, "partial": []}
+    facts |= {"progress": {"finished": True}, "responses": {"stamped": True}, "instance": "one"}
+    before = replace(able, instance="one", fingerprint=path)
+    for after, word in (
+        (replace(before, instance="another"), "restarted"),
+        (replace(before, fingerprint="sd1:p0000000000000002"), "changed its path"),
+        (before, None),
+    ):
+        engine = ProbedEngine(before, after)
+
+        def respond(request: httpx.Request, engine: ProbedEngine = engine) -> httpx.Response:
+            if request.url.path == "/v1/specdeck/facts":
+                return httpx.Response(200, json=facts)
+            return engine(request)
+
+        asking = open_client("http://e:1", transport=httpx.MockTransport(respond))
+        if word is None:
+            assert (await fetch_with_behaviour(asking)).behaviour is not None
+            continue
+        with pytest.raises(EngineError, match=word):
+            await fetch_with_behaviour(asking)
 
 
 async def test_an_engine_that_dies_in_mid_probe_is_an_error_of_one_line(able: EngineState) -> None:

@@ -1,0 +1,164 @@
+"""Engines that are not what a check takes them for: replaced, the same by two names, drafting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import httpx
+import pytest
+from tests.engine.divergence.conftest import Bench
+from tests.support.checks import finish_check, finish_sampled_check
+from tests.support.completion_engine import CompletionEngine
+
+from specdeck.engine.divergence.sampled import Distributions, Sampling
+from specdeck.engine.divergence.verdict import NOT_PINNED, REFERENCE_DRAFTED, Verdict
+from specdeck.engine.errors import Unsupported, UsageError
+from specdeck.engine.protocol.messages import EngineState
+
+
+@dataclass
+class ChangingEngine(CompletionEngine):
+    """Says something else of itself from its 40th answer on."""
+
+    state_then: dict[str, Any] = field(default_factory=dict)
+    """What is another in its state."""
+    pages_then: tuple[str, str] | None = None
+    """Its metrics before and after."""
+
+    def state(self) -> EngineState:
+        return replace(super().state(), **(self.state_then if self._is_late else {}))
+
+    def _get(self, path: str) -> httpx.Response:
+        if path == "/metrics" and self.pages_then is not None:
+            return httpx.Response(200, text=self.pages_then[self._is_late])
+        return super()._get(path)
+
+    @property
+    def _is_late(self) -> bool:
+        return len(self.asked) > 40
+
+
+def page(
+    started: float = 100.0,
+    prompt: float = 5.0,
+    generated: float = 5.0,
+    drafted: float | None = None,
+) -> str:
+    """A metrics page of a process that started then."""
+    drafts = "" if drafted is None else f"vllm:spec_decode_num_draft_tokens_total {drafted}\n"
+    return (
+        f"process_start_time_seconds {started}\nvllm:num_requests_running 0\n"
+        f"vllm:prompt_tokens_total 5\nvllm:generation_tokens_total {generated}\n{drafts}"
+    )
+
+
+async def check(
+    bench: Bench, serving: CompletionEngine, reference: CompletionEngine | None = None
+) -> Verdict:
+    async with bench.lab(serving, reference, max_tokens=8) as lab:
+        return (await finish_check(lab, bench.many(200), bench.store)).verdict
+
+
+async def sample(
+    bench: Bench,
+    serving: CompletionEngine,
+    reference: CompletionEngine | None = None,
+    count: int = 8,
+) -> Distributions:
+    async with bench.lab(serving, reference) as lab:
+        sampling = Sampling(samples=64, tokens=2)
+        return (await finish_sampled_check(lab, bench.many(count), sampling, bench.store)).found
+
+
+REPLACED = "the serving engine was replaced while it was checked"
+
+
+async def test_no_pass_is_of_two_engines_whose_answers_name_neither(bench: Bench) -> None:
+    engine = ChangingEngine(
+        state_then={"instance": "another", "fingerprint": "sd1:p0000000000000001"}
+    )
+    verdict = await check(bench, engine)
+    assert verdict.word == "inconclusive"
+    assert verdict.reason.startswith(REPLACED)
+
+
+async def test_a_restart_of_the_same_path_is_no_other_engine(bench: Bench) -> None:
+    engine = ChangingEngine(state_then={"instance": "another"})
+    assert (await check(bench, engine)).word == "pass"
+
+
+async def test_answers_that_name_one_path_are_of_one_engine(bench: Bench) -> None:
+    other = {"instance": "another", "fingerprint": None}
+    engine = ChangingEngine(state_then=other, named=["vllm-0.32.0-ab-sd1:p01"])
+    assert (await check(bench, engine)).word == "pass"
+
+
+async def test_an_engine_without_the_plugin_is_known_by_its_start(bench: Bench) -> None:
+    pages = page(started=100.0), page(started=200.0)
+    serving = ChangingEngine(plugin=False, pages_then=pages)
+    reference = bench.engine(url="http://other", drafts=False)
+    verdict = await check(bench, serving, reference)
+    assert verdict.word == "inconclusive"
+    assert verdict.reason.startswith(REPLACED)
+
+
+async def test_draws_from_two_engines_are_no_pass(bench: Bench) -> None:
+    engine = ChangingEngine(state_then={"instance": "another", "fingerprint": None})
+    found = await sample(bench, engine, count=24)
+    assert found.verdict.word == "inconclusive"
+    assert found.verdict.reason.startswith(REPLACED)
+
+
+async def test_one_engine_by_two_addresses_is_refused_without_the_plugin_too(bench: Bench) -> None:
+    one = bench.engine(plugin=False, pages=[page()])
+    other = bench.engine(url="http://other", plugin=False, pages=[page()])
+    with pytest.raises(UsageError, match="is the engine that is checked"):
+        await check(bench, one, other)
+
+
+async def test_engines_that_began_in_one_moment_are_told_apart_by_their_counters(
+    bench: Bench,
+) -> None:
+    one = bench.engine(plugin=False, pages=[page(generated=6.0)])
+    other = bench.engine(
+        url="http://other", plugin=False, drafts=False, pages=[page(generated=5.0)]
+    )
+    assert (await check(bench, one, other)).word == "pass"
+
+
+@pytest.mark.parametrize(("drafted", "word"), [((7, 7), "pass"), ((7, 90), "inconclusive")])
+async def test_a_reference_that_drafts_by_its_counters_is_not_the_target_alone(
+    bench: Bench, drafted: tuple[float, float], word: str
+) -> None:
+    before, after = (page(started=200.0, drafted=count) for count in drafted)
+    reference = ChangingEngine(
+        url="http://other", plugin=False, drafts=False, pages_then=(before, after)
+    )
+    verdict = await check(bench, bench.engine(plugin=False, pages=[page()]), reference)
+    assert verdict.word == word
+    assert (verdict.reason == REFERENCE_DRAFTED) == (word == "inconclusive")
+
+
+async def test_a_reference_that_speculates_by_its_own_word_proves_nothing_of_draws(
+    bench: Bench,
+) -> None:
+    found = await sample(bench, bench.engine(), bench.engine(url="http://other", drafts=False))
+    assert (found.verdict.word, found.verdict.reason) == ("inconclusive", REFERENCE_DRAFTED)
+
+
+async def test_draws_of_requests_that_nothing_shows_to_be_pinned_are_no_pass(bench: Bench) -> None:
+    found = await sample(bench, bench.engine(drafts=False))
+    assert (found.verdict.word, found.verdict.reason) == ("inconclusive", NOT_PINNED)
+
+
+async def test_draws_of_an_engine_that_disobeys_pins_are_refused(bench: Bench) -> None:
+    with pytest.raises(Unsupported, match="drafts for requests that are pinned"):
+        await sample(bench, bench.engine(obeys_pins=False))
+
+
+async def test_draws_for_few_of_the_prompts_are_no_pass(bench: Bench) -> None:
+    refuse = {f"prompt {n}": (400, "the context is too long") for n in range(2, 9)}
+    found = await sample(bench, bench.engine(refuse=refuse))
+    assert found.verdict.word == "inconclusive"
+    assert found.verdict.reason == "7 of 8 prompts were refused by an arm, and so not checked"
