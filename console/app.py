@@ -530,17 +530,14 @@ class Console(App[str]):
 
         self.push_screen(HelpScreen(self.keys_on(self.screen), self.settings.keymap))
 
-    @work(exclusive=True, group="quit")
-    async def leave(self) -> None:
+    def leave(self) -> None:
         """Leave, after asking what becomes of an engine that was started here."""
         if not self.owned or self.screen.has_class("-failed"):
             self.exit()
             return
         controller = self.controller
         dialog = _quit_dialog(controller.engines[0], has_load=controller.load is not None)
-        choice = await self.push_screen_wait(dialog)
-        if choice:
-            self.exit(choice)
+        self.push_screen(dialog, lambda choice: self.exit(choice) if choice else None)
 
     async def action_quit(self) -> None:
         """Leave; asks first where there is something to decide."""

@@ -4,6 +4,7 @@ One on the CPU serves a whole session; a test that asks for none starts none.
 """
 
 import random
+import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
@@ -22,6 +23,11 @@ StartTerminal = Callable[..., Terminal]
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("fuzz", settings.get_profile("shared"), max_examples=5_000)
 settings.load_profile("shared")
+
+
+def pytest_configure() -> None:
+    # Under nohup commands rightly go on at a hangup, and the tests of hangups wait for their end.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -12,7 +12,7 @@ from textual.containers import Vertical, VerticalScroll
 from textual.events import Key
 from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
-from textual.widgets import Label, OptionList
+from textual.widgets import Input, Label, OptionList
 from textual.widgets.option_list import Option
 
 from specdeck.console import keys
@@ -60,6 +60,44 @@ class Modal(ClosedOnce[Answer], ModalScreen[Answer]):
     """Lies over any other screen until it is answered."""
 
 
+class LineDialog(Modal[Answer]):
+    """Has a line to type on. Whoever knows the key that opens it types on at once.
+
+    The first keys come before there is a line: `type_ahead` is given those. So that they are not
+    the screen's below, the dialog is there when the action that opens it returns.
+    """
+
+    _ahead = ""
+    """What was typed before there was a line."""
+
+    def begin_line(self, field: Input, submit: Callable[[], None]) -> None:
+        """Has `field` typed on, with what was typed by then in place of what it holds.
+
+        `submit` is what the enter key does.
+        """
+        self._field, self._submit = field, submit
+        typed, *entered = self._ahead.split("\n", 1)
+        if typed:
+            field.value = typed
+            field.cursor_position = len(typed)
+        field.focus()
+        if entered:
+            submit()
+
+    def type_ahead(self, key: Key) -> bool:
+        """Whether it takes a key that was pressed before the line had the focus."""
+        typed = "\n" if key.key == "enter" else key.character if key.is_printable else None
+        if typed is None:
+            return False
+        if not self.is_mounted:
+            self._ahead += typed
+        elif typed == "\n":
+            self._submit()
+        else:
+            self._field.replace(typed, *sorted(self._field.selection))
+        return True
+
+
 class Dialog(Modal[str]):
     """Returns the value of the answer; escape is the last one."""
 
@@ -70,6 +108,21 @@ class Dialog(Modal[str]):
         self.question = question
         self.explanation = explanation
         self.choices = choices
+        self._ahead: Choice | None = None
+        """What was chosen before the answers were there to be seen."""
+
+    def on_mount(self) -> None:
+        """Take the answer of whoever knew the question."""
+        if self._ahead is not None:
+            self.dismiss(self._ahead.value)
+
+    def type_ahead(self, key: Key) -> bool:
+        """Whether it takes a key that was pressed before it had the focus: an answer's."""
+        chosen = next((choice for choice in self.choices if choice.key == key.key), None)
+        if chosen is not None and self.is_mounted:
+            self.dismiss(chosen.value)
+        self._ahead = self._ahead or chosen
+        return chosen is not None
 
     def compose(self) -> ComposeResult:
         """The question, what it means, the answers."""

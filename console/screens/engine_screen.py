@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from textual import work
 from textual.screen import Screen
 
 from specdeck.console.context import ConsoleContext
@@ -177,9 +176,15 @@ class EngineScreen(Screen[None]):
     def say(self, text: str, *, bad: bool = False) -> None:
         """What a key brought, on a line of this screen."""
 
-    async def ask_trial(self, suggested: str | None = None) -> bool:
-        """Asks what to try, with `suggested` filled in, and has the engine judge it; whether it
-        does."""
+    def ask_trial(
+        self, suggested: str | None = None, then: Callable[[], None] = lambda: None
+    ) -> None:
+        """Asks what to try, with `suggested` filled in, and has the engine judge it.
+
+        `then` is called where it does. The dialog is there when this returns, as keys that are
+        typed next are meant for it, and not for the engine; what the engine says of its tuning
+        comes later.
+        """
         from specdeck.console.screens.tuning.dialogs import TrialDialog
 
         controller, index = self.controller, self.controller.selected
@@ -187,15 +192,21 @@ class EngineScreen(Screen[None]):
         if obstacle is not None:
             controller.tell(obstacle.line(), "warn")
             self.say(obstacle.line(), bad=True)
-            return False
-        await controller.refresh_tuning(index)
-        if controller.selected != index:  # another engine is on the screen by now
-            return False
-        want = await self.app.push_screen_wait(TrialDialog(self.track, suggested))
-        if want is None or controller.selected != index:
-            return False
-        controller.wish(want)
-        return True
+            return
+        dialog = TrialDialog(self.track, suggested)
+
+        async def follow() -> None:
+            await controller.refresh_tuning(index)
+            if dialog.is_active:
+                dialog.follow(controller.tracks[index])
+
+        def begin(want: Change | None) -> None:
+            # Another engine may be on the screen by now.
+            if want is not None and controller.selected == index and controller.wish(want):
+                then()
+
+        self.app.push_screen(dialog, begin)
+        self.run_worker(follow(), group="ask", exclusive=True)
 
 
 class DetailScreen(ClosedOnce[None], EngineScreen):
@@ -296,20 +307,17 @@ class SteeringScreen(EngineScreen):
             await self.run_action("app.open_screen('tuning')")
 
     @now_only
-    @work(group="ask", exclusive=True)
-    async def action_trial(self) -> None:
+    def action_trial(self) -> None:
         """Ask what to try, and have the engine judge it."""
-        await self.ask_trial()
+        self.ask_trial()
 
     @now_only
-    @work(group="ask", exclusive=True)
-    async def action_parameters(self) -> None:
+    def action_parameters(self) -> None:
         """List what can be set of the policies, and edit it."""
         from specdeck.console.screens.tuning.dialogs import ParametersScreen
 
-        await self.controller.refresh_tuning(self.controller.selected)
         options = self.context.options(self.track.url)
-        await self.app.push_screen_wait(ParametersScreen(self.controller, options))
+        self.app.push_screen(ParametersScreen(self.controller, options))
 
     def action_events(self) -> None:
         """Everything that happened to the engine."""
@@ -318,8 +326,7 @@ class SteeringScreen(EngineScreen):
         self.app.push_screen(EventsScreen(self.controller, self.context))
 
     @now_only
-    @work(group="arm", exclusive=True)
-    async def action_arm(self) -> None:
+    def action_arm(self) -> None:
         """Allow changes, after a question where specdeck did not start the engine."""
         controller = self.controller
         if self.track.recorded:
@@ -328,11 +335,17 @@ class SteeringScreen(EngineScreen):
         if controller.engine.armed:
             controller.tell("control is armed already", "muted", kind="control")
             return
-        if not self.context.owned:
-            question = _arm_dialog(controller.engine.name, self.key_label("change.undo"))
-            if not await self.app.push_screen_wait(question):
-                return
-        controller.arm()
+        if self.context.owned:
+            controller.arm()
+            return
+        index = controller.selected
+
+        def arm(choice: str | None) -> None:
+            if choice and controller.selected == index:
+                controller.arm()
+
+        question = _arm_dialog(controller.engine.name, self.key_label("change.undo"))
+        self.app.push_screen(question, arm)
 
 
 def _arm_dialog(name: str, undo: str) -> Dialog:

@@ -167,6 +167,9 @@ def _busy(
 ) -> Obstacle | None:
     if wish.cancel and state.trial is None and state.lease is None:
         return Obstacle("no trial is running")
+    if pending is not None and pending.trial_s is not None and not wish.cancel:
+        # Added to it, what was to be tried would be set for good.
+        return Obstacle("a trial is being asked for", "try again once the engine has answered")
     if wish.trial_s is None:
         return None
     if state.trial is not None:

@@ -8,11 +8,10 @@ from typing import ClassVar
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.events import Key
 from textual.widgets import Input, Label
 
 from specdeck.console import keys
-from specdeck.console.screens.dialogs import Modal
+from specdeck.console.screens.dialogs import LineDialog, Modal
 from specdeck.console.widgets.cells import Row
 from specdeck.console.widgets.text import Flow
 from specdeck.engine.errors import SpecdeckError
@@ -22,12 +21,8 @@ _LONGEST = 60
 """Characters of a moment that is typed."""
 
 
-class MomentDialog(Modal[str]):
-    """Returns what was typed, once it is a moment.
-
-    Whoever knows the key types on at once, and the first keys come before there is a line to type
-    on: `type_ahead` is given those.
-    """
+class MomentDialog(LineDialog[str]):
+    """Returns what was typed, once it is a moment."""
 
     CSS_PATH = "dialogs.tcss"
     PLACE: ClassVar[keys.Place] = "dialog"
@@ -39,8 +34,6 @@ class MomentDialog(Modal[str]):
         super().__init__()
         self.recorded = recorded
         self._read = read
-        self._ahead = ""
-        """What was typed before there was a line to type on."""
 
     def compose(self) -> ComposeResult:
         """What is asked, a line to type on, what is recorded."""
@@ -54,25 +47,7 @@ class MomentDialog(Modal[str]):
 
     def on_mount(self) -> None:
         """Type at once."""
-        field = self.query_one(Input)
-        field.value, *entered = self._ahead.split("\n", 1)
-        field.cursor_position = len(field.value)
-        field.focus()
-        if entered:
-            self._go(field.value)
-
-    def type_ahead(self, key: Key) -> bool:
-        """Whether it takes a key that was pressed before the line had the focus."""
-        typed = "\n" if key.key == "enter" else key.character if key.is_printable else None
-        if typed is None:
-            return False
-        if not self.is_mounted:
-            self._ahead += typed
-        elif typed == "\n":
-            self._go(self.query_one(Input).value)
-        else:
-            self.query_one(Input).insert_text_at_cursor(typed)
-        return True
+        self.begin_line(self.query_one(Input), self.submit)
 
     @on(Input.Changed)
     def _forget_refusal(self) -> None:
@@ -81,11 +56,9 @@ class MomentDialog(Modal[str]):
         explained.remove_class("-bad")
 
     @on(Input.Submitted)
-    def _submit(self, event: Input.Submitted) -> None:
-        event.stop()
-        self._go(event.value)
-
-    def _go(self, typed: str) -> None:
+    def submit(self) -> None:
+        """Return it, unless it is no moment."""
+        typed = self.query_one(Input).value
         try:
             self._read(typed)
         except SpecdeckError as error:

@@ -12,7 +12,7 @@ from textual.containers import Vertical
 from textual.widgets import Input, Label, OptionList
 
 from specdeck.console import keys
-from specdeck.console.screens.dialogs import Modal
+from specdeck.console.screens.dialogs import LineDialog, Modal
 from specdeck.console.screens.tuning.view import explain_silence, format_value
 from specdeck.console.state.controller import Controller
 from specdeck.console.state.copies import Copyable
@@ -152,6 +152,7 @@ class ParametersScreen(Modal[None]):
         """Fill the list, and go on looking."""
         self._unsubscribe = self.controller.subscribe(self._follow)
         self.show()
+        self.look()
         self.set_interval(_LOOK_S, self.look)
 
     def _follow(self) -> None:
@@ -260,7 +261,7 @@ class ValueDialog(Modal[Value | None]):
 _USUAL_S, _MOST_S = 40.0, 3600.0
 
 
-class TrialDialog(Modal[Change | None]):
+class TrialDialog(LineDialog[Change | None]):
     """Asks for a k, a policy, a mode or assignments, and seconds; None leaves all as it is."""
 
     CSS_PATH = "dialogs.tcss"
@@ -297,9 +298,18 @@ class TrialDialog(Modal[Change | None]):
     def on_mount(self) -> None:
         """The first field is the one to think about."""
         for field in self.query("#what").results(Input):  # none if it was closed before that
-            field.focus()
+            self.begin_line(field, self.submit)
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
+    def follow(self, track: Track) -> None:
+        """What is known of the engine by now: another suggestion, where nothing was typed yet."""
+        before, self.track = suggest_trial(self.track), track
+        for field in self.query("#what").results(Input):
+            if self.suggested is None and field.value == before:
+                field.value = suggest_trial(track)
+                field.action_select_all()
+
+    @on(Input.Submitted)
+    def submit(self) -> None:
         """Begin, unless something makes no sense."""
         words, seconds = (self.query_one(name, Input).value for name in ("#what", "#seconds"))
         try:

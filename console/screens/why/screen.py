@@ -137,8 +137,7 @@ class WhyScreen(DetailScreen):
             self.query_one("#footer", Line).row = self.context.footer("why", width)
 
     @now_only
-    @work(group="ask", exclusive=True)
-    async def action_trial(self) -> None:
+    def action_trial(self) -> None:
         """Ask whether to try what was suggested, and have the engine judge it."""
         suggested, state = view.suggest_trial(self.found), self.track.known
         self._said = None
@@ -151,8 +150,11 @@ class WhyScreen(DetailScreen):
             self.say("no cause suggests a trial: the k that is set is filled in")
             suggested = f"k={state.k_set}"
         self.show()
-        if await self.ask_trial(suggested):
-            await self.run_action("app.open_screen('tuning')")
+
+        def watch_it() -> None:
+            self.call_later(self.run_action, "app.open_screen('tuning')")
+
+        self.ask_trial(suggested, watch_it)
 
     def _find_earlier(self) -> str | None:
         """What the causes that were shown before suggest, while this engine is watched anew."""

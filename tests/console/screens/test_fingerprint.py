@@ -35,6 +35,7 @@ from specdeck.engine.protocol.messages import PREFIX
 if TYPE_CHECKING:
     from tests.console.conftest import Kit, MakeConsole, Until
     from textual.app import App
+    from textual.await_remove import AwaitRemove
     from textual.pilot import Pilot
 
 Compare = Callable[..., bool]
@@ -374,6 +375,31 @@ async def test_the_last_word_of_a_probe_may_come_when_the_screen_is_left(bench: 
         await press(pilot, "escape")
         left.paint()  # draws nothing, and raises nothing
         assert not left.has_widgets
+
+
+async def test_a_dialog_asked_for_by_a_screen_that_goes_does_not_end_the_console(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with bench.run("f") as (app, pilot):
+        screen, answered = app.screen, asyncio.Event()
+        assert isinstance(screen, FingerprintScreen)
+        assert screen.fingerprints is not None
+        remove, list_moments = screen.remove, screen.fingerprints.moments
+
+        async def list_late(*arguments: Any, **named: Any) -> Any:
+            await answered.wait()
+            return await list_moments(*arguments, **named)
+
+        def go() -> AwaitRemove:
+            answered.set()
+            return remove()
+
+        monkeypatch.setattr(screen.fingerprints, "moments", list_late)
+        monkeypatch.setattr(screen, "remove", go)
+        await pilot.press("a", "u")
+        await settle(pilot)
+        assert answered.is_set()
+        assert app.is_running
 
 
 async def test_the_diff_can_be_saved(bench: Bench) -> None:

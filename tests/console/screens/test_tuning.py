@@ -23,6 +23,7 @@ from tests.support.tuned_engine import (
     TunedEngine,
     tuning,
 )
+from textual.events import Key
 from textual.widgets import Input, Label, OptionList
 
 from specdeck.console.screens.live.screen import LiveScreen
@@ -41,7 +42,14 @@ from specdeck.console.widgets.charts import CurveBars
 from specdeck.console.widgets.text import Feed
 from specdeck.engine.errors import Conflict, UsageError
 from specdeck.engine.protocol.full_graphs import Reach
-from specdeck.engine.protocol.messages import Capability, Change, EngineState, LastChange, Lease
+from specdeck.engine.protocol.messages import (
+    AppliedChange,
+    Capability,
+    Change,
+    EngineState,
+    LastChange,
+    Lease,
+)
 from specdeck.engine.protocol.tuning import (
     HardBaseline,
     KChange,
@@ -54,7 +62,6 @@ from specdeck.engine.protocol.tuning import (
 if TYPE_CHECKING:
     from tests.console.conftest import Kit, MakeConsole
     from textual.app import App
-    from textual.await_remove import AwaitRemove
     from textual.pilot import Pilot
 
 Compare = Callable[..., bool]
@@ -580,31 +587,93 @@ def test_no_k_is_tried_that_the_engine_cannot_draft(kit: type[Kit]) -> None:
         assert parse_wish("5", "60", track).k == 5
 
 
-async def test_a_dialog_asked_for_by_a_screen_that_goes_does_not_end_the_console(
+@pytest.mark.parametrize("screen", ["live", "tuning"])
+async def test_what_is_typed_right_after_the_key_of_a_trial_is_tried(
+    tuned: MakeTuned, screen: str
+) -> None:
+    app, _, changes = tuned()
+    async with run(app) as pilot:
+        if screen == "tuning":
+            await press(pilot, "u")
+        for key in ("T", "3", "enter"):  # as from one write: nothing is waited for in between
+            app.post_message(Key(key, key if len(key) == 1 else None))
+        await until(pilot, lambda: bool(changes))
+    (change,) = changes
+    assert (change.k, change.judge, change.trial_s) == (3, True, 40.0)
+
+
+async def test_a_slow_engine_has_no_key_of_a_trial_or_parameter_steer_it(
     tuned: MakeTuned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app, client, _ = tuned(tuning())
-    async with app.run_test() as pilot:
-        await settle(pilot)
-        await pilot.press("u")
-        await settle(pilot)
-        screen, answered = pilot.app.screen, asyncio.Event()
-        remove, tell = screen.remove, client.tuning
+    app, client, changes = tuned()
+    answered, tell = asyncio.Event(), client.tuning
 
-        async def tell_late() -> Tuning:
-            await answered.wait()
-            return await tell()
+    async def tell_late() -> Tuning:
+        await answered.wait()
+        return await tell()
 
-        def go() -> AwaitRemove:
-            answered.set()
-            return remove()
-
+    async with run(app) as pilot:
         monkeypatch.setattr(client, "tuning", tell_late)
-        monkeypatch.setattr(screen, "remove", go)
-        await pilot.press("p", "f")
+        await pilot.press("T")
+        dialog = app.screen
+        assert isinstance(dialog, TrialDialog)
+        await pilot.press("2")
+        answered.set()
         await settle(pilot)
-        assert answered.is_set()
-        assert app.is_running
+        assert dialog.query_one("#what", Input).value == "2"  # a later suggestion changes nothing
+        await pilot.press("escape")
+        answered.clear()
+        await pilot.press("p", "4")
+        answered.set()
+        await settle(pilot)
+        assert isinstance(app.screen, ParametersScreen)
+    assert changes == []
+
+
+async def test_the_suggestion_follows_the_tuning_that_comes_late(
+    tuned: MakeTuned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, client, _ = tuned()
+    answered, tell = asyncio.Event(), client.tuning
+
+    async def tell_late() -> Tuning:
+        await answered.wait()
+        return await tell()
+
+    async with run(app) as pilot:
+        controller = live(app).controller
+        known = controller.track
+        controller.tracks[0] = replace(known, tuning=None)
+        monkeypatch.setattr(client, "tuning", tell_late)
+        await pilot.press("T")
+        field = app.screen.query_one("#what", Input)
+        assert field.value == suggest_trial(replace(known, tuning=None))
+        answered.set()
+        await settle(pilot)
+        assert field.value == suggest_trial(replace(known, tuning=tuning()))
+        assert suggest_trial(controller.track) != suggest_trial(replace(known, tuning=None))
+
+
+async def test_a_key_during_a_trials_request_sets_nothing_for_good(
+    tuned: MakeTuned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, client, changes = tuned()
+    answered, put = asyncio.Event(), client.put
+
+    async def put_late(change: Change) -> AppliedChange:
+        changed = await put(change)
+        await answered.wait()
+        return changed
+
+    async with run(app) as pilot:
+        monkeypatch.setattr(client, "put", put_late)
+        await press(pilot, "T", "3", "enter")
+        await pilot.press("t", "minus", "4")
+        assert said(app)[-1].startswith("a trial is being asked for")
+        answered.set()
+        await settle(pilot)
+    assert [change.judge for change in changes if change.k is not None] == [True]
+    assert not [change for change in changes if change.mode is not None]
 
 
 async def test_how_far_full_graphs_reach_is_said_where_there_are_any(
