@@ -54,9 +54,8 @@ from specdeck.engine.divergence.report import CheckGauges
 from specdeck.engine.divergence.resume import ResumeState
 from specdeck.engine.divergence.runner import CheckProgress
 from specdeck.engine.divergence.sampled import DrawProgress
-from specdeck.engine.errors import ConfigError, SpecdeckError, Unauthorized, UsageError
+from specdeck.engine.errors import ConfigError, EngineError, SpecdeckError, Unauthorized, UsageError
 from specdeck.engine.operations.assignments import format_undo
-from specdeck.engine.operations.change import ChangeApplied
 from specdeck.engine.operations.check import (
     ArmPair,
     ArmsReady,
@@ -76,7 +75,7 @@ from specdeck.engine.scratch import scratch_folder
 from specdeck.engine.special_functions import require_memory
 from specdeck.engine.store.checks import Checks
 from specdeck.engine.store.database import Store
-from specdeck.engine.text import format_duration, format_table, parse_duration
+from specdeck.engine.text import format_count, format_duration, format_table, parse_duration
 
 Data = Mapping[str, Any]
 CODES = {"pass": 0, "fail": 1, "inconclusive": 1}
@@ -218,6 +217,8 @@ async def check_distributions(asked: CheckArguments, prompts: PromptSet) -> int:
     """Distributions at temperature > 0; the exit code."""
     await _require_token(asked)
     state, last = ResumeState(prompts.count, can_resume=False), time.monotonic()
+    if prompts.copies:
+        log(f"specdeck: {format_count(len(prompts.copies), 'prompt')} left out as copies")
     result: SampledResult | None = None
     try:
         async with open_arms(asked) as pair:
@@ -316,7 +317,10 @@ async def _trip(asked: CheckArguments, result: _Result) -> _Result:
 
 
 async def trip(to: Access, reason: str, retry_s: float) -> Trip:
-    """Opens the engine's breaker for `reason`, and says what became of it."""
+    """Opens the engine's breaker for `reason`, and says what became of it.
+
+    An engine that acknowledges it and goes on drafting has not opened it.
+    """
     reset = format_undo(to.url, {"breaker": "closed"})
 
     async def request(change: Change) -> AppliedChange:
@@ -325,11 +329,11 @@ async def trip(to: Access, reason: str, retry_s: float) -> Trip:
             async with require_vllm(client):
                 async for event in request_change(to, client, change):
                     narrator.take(event)
-                    if isinstance(event, ChangeApplied):
-                        log("specdeck: the breaker is open, the engine runs target-only: "
-                            f"`{reset}` resets it")  # fmt: skip
         finally:
             await client.close()
+        if narrator.is_contradicted:
+            raise EngineError("; ".join(narrator.later))
+        log(f"specdeck: the breaker is open, the engine runs target-only: `{reset}` resets it")
         return narrator.outcome().applied
 
     made = await open_breaker(

@@ -12,6 +12,7 @@ from specdeck.engine.client.retry import Retry, Sleep
 from specdeck.engine.errors import EngineError, Unreachable, Unsupported, UsageError
 from specdeck.engine.fingerprint.compare import leaves
 from specdeck.engine.fingerprint.fingerprint import refuse_long_places
+from specdeck.engine.fingerprint.name import is_partial
 from specdeck.engine.metrics.page import read_page
 from specdeck.engine.protocol.codec import WrongType
 
@@ -45,9 +46,14 @@ class Facts:
     details: Mapping[str, Any] | None = None
     """The facts behind the fingerprint, flattened: what moved can be named later."""
     started: float | None = None
-    """Unix time of the process, which stands for the engine where no fingerprint does."""
+    """Unix time of the process, which stands for the engine where no whole fingerprint does."""
     instance: str | None = None
     """Of its start; of the engine behind it, whatever the address."""
+
+    @property
+    def is_known_again(self) -> bool:
+        """Whether the engine is known again by these facts, and another one told from it."""
+        return _is_whole(self.fingerprint) or self.started is not None
 
     @property
     def life(self) -> Life:
@@ -84,6 +90,11 @@ class Arm:
         return self.facts.method is not None and self.facts.mode != "target-only" and bool(self.k)
 
     @property
+    def is_idle(self) -> bool:
+        """Whether it drafts nothing for its requests, by the engine's own word."""
+        return self.facts.mode is not None and not self.speculates
+
+    @property
     def drafts_by_text(self) -> bool:
         """Whether its drafter finds something in some texts only: no draft is no standstill."""
         return (self.facts.method or "").startswith(("ngram", "suffix"))
@@ -106,18 +117,20 @@ class Arm:
 def explain_idle_drafter(serving: Arm, reference: Arm) -> str | None:
     """What a check compares while the serving arm drafts nothing; None where it may draft.
 
-    >>> served = Arm("serving", "", "serving", Facts("m", k=0, mode="speculate"))
+    >>> served = Arm("serving", "", "serving", Facts("m", method="eagle", k=0, mode="speculate"))
     >>> explain_idle_drafter(served, Arm("reference", "", "soft", served.facts, pin=0))
     'the engine drafts nothing (its k is 0): the target is compared with itself'
     >>> explain_idle_drafter(Arm("serving", "", "serving", Facts("m", k=3)), served) is None
     True
     """
-    if serving.facts.mode == "target-only":
-        why = "it runs target-only"
-    elif serving.k == 0:
-        why = "its k is 0"
-    else:
+    if not serving.is_idle:
         return None
+    if serving.facts.method is None:
+        why = "it runs without speculative decoding"
+    elif serving.facts.mode == "target-only":
+        why = "it runs target-only"
+    else:
+        why = "its k is 0"
     other = "itself" if reference.grade == "soft" else reference.url
     return f"the engine drafts nothing ({why}): the target is compared with {other}"
 
@@ -198,11 +211,16 @@ async def describe_engine(
             fingerprint=state.fingerprint,
             system_fingerprint=state.system_fingerprint,
             details=details,
-            started=state.started if state.fingerprint is None else None,
+            started=None if _is_whole(state.fingerprint) else state.started,
             instance=state.instance,
         ),
         state.can("request_k"),
     )
+
+
+def _is_whole(fingerprint: str | None) -> bool:
+    """Whether a name stands for all facts: a partial one is the same for other weights."""
+    return fingerprint is not None and not is_partial(fingerprint)
 
 
 async def is_replaced(arm: Arm, client: EngineClient) -> bool:
@@ -220,7 +238,7 @@ async def is_replaced(arm: Arm, client: EngineClient) -> bool:
         facts, _ = await describe_engine(client, arm.model)
     except EngineError:
         return True
-    return facts.fingerprint is None or facts.fingerprint != arm.facts.fingerprint
+    return not _is_whole(facts.fingerprint) or facts.fingerprint != arm.facts.fingerprint
 
 
 async def fetch_counters(client: EngineClient) -> Sample | None:

@@ -316,13 +316,16 @@ class PromptAnswers:
 
     @property
     def is_retold(self) -> bool:
-        """Whether the serving arm's whole answer makes another text of equal tokens than any of
-        the reference's makes of them."""
+        """Whether the serving arm's whole answer makes another text of equal tokens, or another
+        end, than any of the reference's makes of them."""
+        if self.cross is None or not self.cross.stream_only:
+            return False
         ours = self.serving[0]
-        told = self.cross is not None and self.cross.stream_only
-        return told and all(
-            one.token_ids != ours.token_ids or _has_other_text(ours, one) for one in self.reference
-        )
+        alike = [one for one in self.reference if one.token_ids == ours.token_ids]
+        whole = [one for one in alike if one is not self.reference[1]]
+        if all(_has_other_text(ours, one) for one in alike):
+            return True
+        return bool(whole) and all(one.finish != ours.finish for one in whole)
 
     @property
     def pattern(self) -> str:
@@ -388,14 +391,16 @@ def find_stream_divergences(
 def _find_text_divergence(
     serving: Answer, reference: Answer, index: int, *, in_parts: bool
 ) -> Divergence | None:
-    """Equal tokens that were told as different text or other calls.
+    """Equal tokens that were told as different text or other calls, or with another end.
 
-    A call that was cut short by max_tokens is told in parts or not at all, as it comes.
+    A server may tell the end of a streamed answer otherwise, in both arms. A call that was cut
+    short by max_tokens is told in parts or not at all, as it comes.
     """
     called = bool(serving.calls or reference.calls)
     if in_parts and called and "length" in (serving.finish, reference.finish):
         return None
-    if not _has_other_text(serving, reference):
+    other_end = not in_parts and serving.finish != reference.finish
+    if not other_end and not _has_other_text(serving, reference):
         return None
     return Divergence(index, structure=find_changes(reference, serving), stream_only=True)
 

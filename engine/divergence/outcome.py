@@ -139,7 +139,8 @@ class Totals:
     streamed_by_reference: Count = 0
     """Those of the reference alone."""
     retold: Count = 0
-    """Prompts whose equal tokens became another text in the serving arm than in the reference."""
+    """Prompts whose equal tokens became another text, or end, in the serving arm than in the
+    reference."""
     alone_pairs: Count = 0
     """Prompts that the reference was asked with nothing else in the engine."""
     alone_mismatches: Count = 0
@@ -498,8 +499,12 @@ def build_outcome(
     refused: tuple[tuple[int, str], ...] = (),
     threshold: float,
     calls: int = 5,
+    copies: int = 0,
 ) -> Outcome:
-    """Weighs everything; `cases` are those of a comparison, by prompt."""
+    """Weighs everything; `cases` are those of a comparison, by prompt.
+
+    `copies` are lines of the prompts that were passed over.
+    """
     totals.calibration.note_formats(*(_declared_format(arm) for arm in arms))
     near_tie = totals.calibration.near_tie()
     classes = _classify(cases, near_tie)
@@ -518,7 +523,7 @@ def build_outcome(
         retold=totals.retold,
         invalid=classes.counts["invalid"],
         broken=next((v.line() for v in map(_violation, classes.listed) if v), None),
-        drafted=totals.serving.drafted,
+        drafted=0 if arms[0].is_idle and not totals.serving.drafted else totals.serving.drafted,
         idle=None if arms[0].drafts_by_text else totals.serving.idle,
         empty=totals.empty,
         refused=totals.refused,
@@ -529,7 +534,7 @@ def build_outcome(
     )
     return Outcome(
         judge(evidence, threshold), threshold, totals, classes, arms, floor, excess, refused, calls,
-        tuple(_notices(arms, totals, classes)),
+        (*_copy_notices(copies), *_notices(arms, totals, classes, floor)),
     )  # fmt: skip
 
 
@@ -606,7 +611,15 @@ def _violation(case: Case) -> Violation | None:
     return case.divergence.violation
 
 
-def _notices(arms: tuple[Arm, Arm], totals: Totals, classes: Classes) -> Iterable[str]:
+def _copy_notices(copies: int) -> Iterable[str]:
+    if copies:
+        lines = format_count(copies, "prompt")
+        yield f"{lines} left out as copies: a prompt is asked once, however often it is given"
+
+
+def _notices(
+    arms: tuple[Arm, Arm], totals: Totals, classes: Classes, floor: Classes
+) -> Iterable[str]:
     serving, reference = arms
     if serving.model != reference.model:
         yield f"the arms are asked by different names: {serving.model} and {reference.model}"
@@ -640,6 +653,9 @@ def _notices(arms: tuple[Arm, Arm], totals: Totals, classes: Classes) -> Iterabl
         yield f"{differences} did not reproduce: in some look the target found the token as good"
     if classes.material_unconfirmed:
         yield f"{classes.material_unconfirmed} material cases were not confirmed by a third request"
+    if confident := floor.counts["material"]:
+        prompts = format_count(confident, "prompt")
+        yield f"the reference replaces a confident token of its own for {prompts}: it is unsound"
     if totals.serving_floor.count and not totals.floor.count:
         yield "the serving arm does not repeat itself, the reference does"
 

@@ -7,7 +7,7 @@ import hashlib
 import io
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from itertools import islice, takewhile
@@ -32,6 +32,8 @@ MOST = 1_000_000
 """Of what a check counts: prompts, and tokens of an answer."""
 _LONGEST = 8_000_000
 """Characters of one line."""
+_OWN = 12
+"""Bytes by which a prompt is known again: of a million, two are alike once in 10^17 files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +73,12 @@ class PromptSet:
     count: int
     digest: str
     """Of the prompts that count."""
+    copies: frozenset[int] = frozenset()
+    """Lines whose prompt stands further up already. They are passed over: what a greedy answer
+    says of an engine, the same request says no second time."""
 
     def __iter__(self) -> Iterator[Prompt]:
-        return islice(_read(self.path), self.count)
+        return islice(_pass_over(_read(self.path), self.copies), self.count)
 
     def find(self, number: int) -> Prompt | None:
         """The prompt of this number; None when the file has no longer so many."""
@@ -84,6 +89,8 @@ def load_prompts(
     source: str | Path, limit: int | None = None, *, proceed: Callable[[], None] | None = None
 ) -> PromptSet:
     """The first `limit` prompts of a bundled set or a file, all of them looked at once.
+
+    What is the same as one before it counts for none.
 
     `proceed` is called at each line; what it raises ends this.
 
@@ -100,12 +107,21 @@ def load_prompts(
         remedy = "write it into one: prompts are read more than once, so that none need be kept"
         raise ConfigError(f"{path}: is no file", remedy=remedy)
     count, digest = 0, hashlib.sha256()
-    for prompt in islice(_read(path, proceed), limit):
+    seen: set[bytes] = set()
+    copies: set[int] = set()
+    for prompt in _read(path, proceed):
+        if count == limit:
+            break
+        body = canonical(prompt.body)
+        if (own := hashlib.blake2b(body, digest_size=_OWN).digest()) in seen:
+            copies.add(prompt.line)
+            continue
+        seen.add(own)
         count += 1
-        digest.update(canonical(prompt.body) + b"\n")
+        digest.update(body + b"\n")
     if not count:
         raise ConfigError(f"{path}: holds no prompt", remedy="give JSONL, or text with one a line")
-    return PromptSet(path, count, digest.hexdigest()[:16])
+    return PromptSet(path, count, digest.hexdigest()[:16], frozenset(copies))
 
 
 async def load_prompts_aside(
@@ -147,7 +163,7 @@ async def _run_aside(work: Callable[[Callable[[], bool]], _T]) -> _T:
         left.set()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Copies(PromptSet):
     """One prompt, so many times over."""
 
@@ -164,7 +180,7 @@ def repeat_prompt(prompt: Prompt, count: int) -> Copies:
     [1, 2, 3]
     """
     digest = hashlib.sha256(canonical(prompt.body)).hexdigest()[:16]
-    return Copies(Path(), count, digest, prompt)
+    return Copies(Path(), count, digest, prompt=prompt)
 
 
 def parse_prompt(text: str, *, chat: bool = False) -> Prompt:
@@ -207,6 +223,14 @@ def _read(path: Path, proceed: Callable[[], None] | None = None) -> Iterator[Pro
         if text.strip():
             number += 1
             yield Prompt(number, line, _body(f"{path}:{line}", text.strip(), lines=lines))
+
+
+def _pass_over(prompts: Iterator[Prompt], lines: Collection[int]) -> Iterator[Prompt]:
+    """`prompts` without those of some `lines`, numbered anew."""
+    if not lines:
+        return prompts
+    rest = (prompt for prompt in prompts if prompt.line not in lines)
+    return (replace(prompt, number=number) for number, prompt in enumerate(rest, start=1))
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:

@@ -36,9 +36,13 @@ def find_or_begin_run(
     fresh: bool,
     t: float,
 ) -> Run:
-    """The run that was cut short, unless `fresh` or another process has it; else one from `t`."""
+    """The run that was cut short, unless `fresh` or another process has it; else one from `t`.
+
+    Of an engine that is not known again, nothing is gone on with: another one may answer.
+    """
     key = run_key(arms, prompts, settings, private=private)
-    known = None if fresh else store.resume(key)
+    same = all(arm.facts.is_known_again for arm in arms)
+    known = store.resume(key) if same and not fresh else None
     if known is not None:
         return known
     serving, reference = arms
@@ -109,9 +113,11 @@ class ResumeState:
 
     def note_arms(self, arms: tuple[Arm, Arm], *, stored: bool, own: bool) -> None:
         """The arms are known; `own` is a reference that this command starts for itself."""
-        self.survives_restart = all(arm.facts.fingerprint is not None for arm in arms)
+        self.survives_restart = all(arm.facts.started is None for arm in arms)
         # Its port is another the next time, and only a whole fingerprint stands for it then.
-        self.can_resume = stored and not (own and arm_key(arms[1])["url"] is not None)
+        moved = own and arm_key(arms[1])["url"] is not None
+        same = all(arm.facts.is_known_again for arm in arms)
+        self.can_resume = stored and same and not moved
 
     def line(self) -> str:
         """One line for the operator.

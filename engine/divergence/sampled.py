@@ -118,12 +118,14 @@ def doubt_pass(
     visible: Visible | None,
     refused: int = 0,
     is_pinned: bool = True,
+    is_idle: bool = False,
     by_text: bool = False,
 ) -> Verdict:
     """What was `judged`, unless a pass rests on draws that could not have shown a difference.
 
     A drafter that goes `by_text` finds nothing in some of them. `is_pinned` is whether a soft
-    reference has shown that its requests drafted nothing.
+    reference has shown that its requests drafted nothing, `is_idle` whether the serving engine
+    says of itself that it drafts nothing.
     """
     if judged.word != "pass":
         return judged
@@ -136,7 +138,7 @@ def doubt_pass(
         why = "no continuation has a second token, so nothing was compared"
     elif samples < wanted:
         why = f"{samples} continuations are too few to show any difference: at least {wanted} would"
-    elif idle.rate == 1.0:
+    elif idle.rate == 1.0 or (idle.rate is None and is_idle):
         why = "the serving arm drafted nothing, so speculation was not tried"
     elif (idle.rate or 0.0) > IDLE and not by_text:
         why = f"nothing was drafted during {idle.count} of {idle.of} prompts"
@@ -322,7 +324,7 @@ async def compare_distributions(
     )
     word = doubt_pass(
         word, shown, sampling.samples, len(tested),
-        visible=visible, refused=refused, is_pinned=is_pinned,
+        visible=visible, refused=refused, is_pinned=is_pinned, is_idle=askers[0].arm.is_idle,
         by_text=askers[0].arm.drafts_by_text,
     )  # fmt: skip
     yield Distributions(

@@ -37,7 +37,7 @@ class CheckEvidence:
     stream_only: int = 0
     """Prompts whose streamed and non-streamed output differ in the serving arm alone."""
     retold: int = 0
-    """Prompts whose equal tokens became another text in the serving arm."""
+    """Prompts whose equal tokens became another text, or another end, in the serving arm."""
     invalid: int = 0
     """Prompts whose rules the serving arm's answers break, and the reference's do not."""
     broken: str | None = None
@@ -71,17 +71,19 @@ class Verdict:
     """How many settle it with a chance of 80 %; None when it is settled or never will be."""
     defect: bool = False
     """Whether a single answer proves it, whatever the rates are."""
+    untried: bool = False
+    """Whether the check is none of speculation, whatever the rates are."""
 
 
 def judge(found: CheckEvidence, threshold: float) -> Verdict:
     """Weighs the rate against the threshold *and* the floor, and a defect above both."""
     if not found.mismatches.of:
-        return Verdict("inconclusive", "no prompt was answered by both arms")
+        return Verdict("inconclusive", "no prompt was answered by both arms", untried=True)
     if (defect := _defect(found)) is not None:
         return defect
     if found.drafted == 0:
         text = "the serving arm drafted nothing, so speculation was not tried"
-        return Verdict("inconclusive", text)
+        return Verdict("inconclusive", text, untried=True)
     return _doubt(found, _rate(found, threshold))
 
 
@@ -98,7 +100,7 @@ def _defect(found: CheckEvidence) -> Verdict | None:
         return Verdict("fail", text, defect=True)
     if found.retold:
         prompts = format_count(found.retold, "prompt")
-        text = f"equal tokens became another text for {prompts} in the serving arm"
+        text = f"equal tokens became another text or end for {prompts} in the serving arm"
         return Verdict("fail", text, defect=True)
     proven = found.material - found.unconfirmed
     if not proven:
@@ -130,9 +132,9 @@ def _doubt(found: CheckEvidence, weighed: Verdict) -> Verdict:
             " answer again, sides with serving"
         )
         return Verdict("inconclusive", text)
-    if weighed.word == "pass" and (missing := _find_gap(found)) is not None:
-        return Verdict("inconclusive", missing)
-    return weighed
+    if weighed.word == "fail" or (missing := _find_gap(found)) is None:
+        return weighed
+    return Verdict("inconclusive", missing, untried=True)
 
 
 def _find_gap(found: CheckEvidence) -> str | None:

@@ -155,7 +155,7 @@ class CheckResult:
     @property
     def is_sound(self) -> bool:
         """Whether it is a night like any other: no defect, and speculation was tried."""
-        return not self.verdict.defect and self.outcome.totals.serving.drafted != 0
+        return not self.verdict.defect and not self.verdict.untried
 
     def as_json(self) -> dict[str, Any]:
         """The document of `check --json`."""
@@ -289,7 +289,7 @@ class ArmPair:
         if reference is None:
             return False
         before, now = self._drafted_before, await _fetch_drafted(reference.client)
-        if before is None or now is None:
+        if before is None or now is None or self.arms[1].speculates:
             return self.arms[1].speculates
         return now > before if now >= before else now > 0
 
@@ -335,8 +335,7 @@ async def run_check(
             yield event
     runner.totals.note_replaced(await pair.find_replaced())
     runner.totals.reference.speculates |= await pair.has_drafting_reference()
-    canary = next_night(pair, runner, store)
-    outcome = finish_run(pair, runner, store, canary)
+    outcome, canary = finish_run(pair, runner, store)
     runs = store.history(pair.arms[0].url)
     history, earlier = compare_with_history(runs), comparable_checks(runs)
     yield CheckResult(outcome, runner.run.id, history, earlier, canary)
@@ -449,10 +448,15 @@ def begin_run(pair: ArmPair, prompts: PromptSet, store: Checks) -> CheckRunner:
     )
 
 
-def next_night(pair: ArmPair, runner: CheckRunner, store: Checks) -> Canary:
-    """The canary after a run that was iterated to its end, from those before it like it."""
+def _next_night(pair: ArmPair, runner: CheckRunner, store: Checks, *, tried: bool) -> Canary:
+    """The canary after a run that was iterated to its end, from those before it like it.
+
+    A night in which speculation was not `tried` says nothing of it, and does not count.
+    """
     runs = [runner.run, *store.history(pair.arms[0].url)]
     like = () if pair.options.new_baseline else comparable_runs(runs)
+    if not tried:
+        return _latest_canary(like)
     differing: Counter[str] = Counter()
     for compared in ("cross", "streamed"):
         for case in read_cases(store, runner.run.id, compared):
@@ -469,10 +473,10 @@ def _latest_canary(runs: Iterable[Run]) -> Canary:
     return Canary()
 
 
-def finish_run(
-    pair: ArmPair, runner: CheckRunner, store: Checks, canary: Canary | None = None
-) -> Outcome:
-    """The outcome of a run that was iterated to its end; it is kept and not resumed.
+def finish_run(pair: ArmPair, runner: CheckRunner, store: Checks) -> tuple[Outcome, Canary]:
+    """The outcome of a run that was iterated to its end, as one night of many too.
+
+    It is kept and not resumed.
 
     Raises Unsupported when every prompt was refused.
     """
@@ -491,7 +495,8 @@ def finish_run(
         refused=store.refusals(run),
         threshold=pair.options.threshold,
         calls=pair.options.calls,
+        copies=len(runner.prompts.copies),
     )
-    kept = {} if canary is None else {"canary": canary.as_json()}
-    store.finish(run, pair.wall(), {**outcome.as_json(), **kept})
-    return outcome
+    canary = _next_night(pair, runner, store, tried=not outcome.verdict.untried)
+    store.finish(run, pair.wall(), {**outcome.as_json(), "canary": canary.as_json()})
+    return outcome, canary

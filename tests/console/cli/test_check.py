@@ -229,7 +229,9 @@ def test_the_first_line_says_that_nothing_is_drafted(
     assert idle.err.splitlines()[0] == (
         "specdeck: the engine drafts nothing (its k is 0): the target is compared with itself"
     )
-    assert (again, json.loads(idle.out).keys()) == (code, json.loads(said.out).keys())
+    assert json.loads(idle.out).keys() == json.loads(said.out).keys()
+    assert (again, json.loads(idle.out)["verdict"]) == (1, "inconclusive")
+    assert code == (0 if "--sampled" in mode else 1)
 
 
 def test_a_defect_is_code_1_and_every_report_names_it(
@@ -390,6 +392,21 @@ def test_a_breaker_that_does_not_open_is_said(
     assert check(engine, prompts, "--trip", "--json") == 1
     said = capsys.readouterr()
     assert "the breaker is NOT open" in said.err
+    assert json.loads(said.out)["tripped"]["breaker"] is None
+
+
+def test_a_breaker_that_is_acknowledged_and_drafts_on_is_not_told_as_open(
+    engine: CheckedEngine, prompts: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPECDECK_ADMIN_TOKEN", TOKEN)
+    engine.wrong = {"prompt 17"}
+    # By the time of the proof its state is of the change, and of another breaker.
+    acknowledged = replace(STATE, version=1, breaker="closed", capabilities=STATE.capabilities)
+    engine.answers[f"{PREFIX}/state"] = (200, acknowledged.as_json())
+    assert check(engine, prompts, "--trip", "--json") == 1
+    said = capsys.readouterr()
+    assert "the breaker is NOT open" in said.err
+    assert "the breaker is open" not in said.err
     assert json.loads(said.out)["tripped"]["breaker"] is None
 
 

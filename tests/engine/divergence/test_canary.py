@@ -42,6 +42,16 @@ async def test_a_night_with_a_proven_defect_is_not_sound(bench: Bench) -> None:
     assert not found.is_sound
 
 
+async def test_a_night_in_which_nothing_was_tried_counts_for_nothing(bench: Bench) -> None:
+    nights = [await night(bench, {}) for _ in range(2)]
+    refuse = {f"prompt {n}": (400, "the context is too long") for n in range(2, 13)}
+    async with bench.lab(bench.engine(refuse=refuse), max_tokens=4) as lab:
+        refused = await finish_check(lab, bench.many(12), bench.store)
+    assert not refused.is_sound
+    assert refused.canary.nights == nights[-1].canary.nights == 2
+    assert (await night(bench, {})).canary.nights == 3
+
+
 def test_what_a_canary_keeps_can_be_read_again_however_sure_it_is() -> None:
     canary = Canary()
     for _ in range(40):

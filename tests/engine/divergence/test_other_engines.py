@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,9 +13,11 @@ from tests.engine.divergence.conftest import Bench
 from tests.support.checks import finish_check, finish_sampled_check
 from tests.support.completion_engine import CompletionEngine
 
+from specdeck.engine.divergence.runner import CheckProgress
 from specdeck.engine.divergence.sampled import Distributions, Sampling
 from specdeck.engine.divergence.verdict import NOT_PINNED, REFERENCE_DRAFTED, Verdict
 from specdeck.engine.errors import Unsupported, UsageError
+from specdeck.engine.operations.check import ArmsReady, CheckEvent, run_check
 from specdeck.engine.protocol.messages import EngineState
 
 
@@ -21,13 +25,16 @@ from specdeck.engine.protocol.messages import EngineState
 class ChangingEngine(CompletionEngine):
     """Says something else of itself from its 40th answer on."""
 
+    state_now: dict[str, Any] = field(default_factory=dict)
+    """What is another in its state from the beginning."""
     state_then: dict[str, Any] = field(default_factory=dict)
-    """What is another in its state."""
+    """And what is from then on."""
     pages_then: tuple[str, str] | None = None
     """Its metrics before and after."""
 
     def state(self) -> EngineState:
-        return replace(super().state(), **(self.state_then if self._is_late else {}))
+        told = self.state_now | (self.state_then if self._is_late else {})
+        return replace(super().state(), **told)
 
     def _get(self, path: str) -> httpx.Response:
         if path == "/metrics" and self.pages_then is not None:
@@ -162,3 +169,88 @@ async def test_draws_for_few_of_the_prompts_are_no_pass(bench: Bench) -> None:
     found = await sample(bench, bench.engine(refuse=refuse))
     assert found.verdict.word == "inconclusive"
     assert found.verdict.reason == "7 of 8 prompts were refused by an arm, and so not checked"
+
+
+@pytest.mark.parametrize("fingerprint", [None, "sd1:p~0123456789abcdef"])
+async def test_nothing_is_gone_on_with_that_another_engine_may_have_begun(
+    bench: Bench, fingerprint: str | None
+) -> None:
+    """The same partial name is of other weights as well."""
+
+    def engine(started: float) -> ChangingEngine:
+        told = {"fingerprint": fingerprint, "started": started}
+        return ChangingEngine(state_now=told)
+
+    prompts = bench.many(12)
+    for started, resumed in ((1.0, 0), (1.0, 4), (2.0, 0)):
+        async with bench.lab(engine(started), streams=1) as lab:
+            assert await stop_after(4, run_check(lab, prompts, bench.store)) == resumed
+
+
+async def stop_after(prompts: int, check: AsyncGenerator[CheckEvent, None]) -> int:
+    """Follows a check for so many prompts, and says how many it was resumed after."""
+    resumed = 0
+    async with aclosing(check) as events:
+        async for event in events:
+            if isinstance(event, ArmsReady):
+                resumed = event.resumed
+            if isinstance(event, CheckProgress) and event.done >= resumed + prompts:
+                break
+    return resumed
+
+
+async def test_an_engine_that_tells_no_start_has_its_check_begun_anew(bench: Bench) -> None:
+    prompts = bench.many(12)
+    for _ in range(2):
+        reference = bench.engine(url="http://other", drafts=False)
+        async with bench.lab(bench.engine(plugin=False), reference, streams=1) as lab:
+            assert await stop_after(4, run_check(lab, prompts, bench.store)) == 0
+
+
+IDLE: tuple[dict[str, Any], ...] = ({"mode": "target-only", "k": 0}, {"k": 0}, {"method": None})
+
+
+@pytest.mark.parametrize("told", IDLE, ids=str)
+async def test_an_engine_that_drafts_nothing_by_its_own_word_passes_nothing(
+    bench: Bench, told: dict[str, Any]
+) -> None:
+    serving = ChangingEngine(state_now=told, drafts=False)
+    reference = bench.engine(url="http://other", plugin=False)
+    verdict = await check(bench, serving, reference)
+    assert (verdict.word, verdict.untried) == ("inconclusive", True)
+    assert "drafted nothing" in verdict.reason
+    found = await sample(bench, ChangingEngine(state_now=told))
+    assert found.verdict.word == "inconclusive"
+
+
+async def test_another_end_of_equal_tokens_is_a_fail(bench: Bench) -> None:
+    @dataclass
+    class EndsOtherwise(CompletionEngine):
+        def _greedy(self, body: dict[str, Any], text: str) -> httpx.Response:
+            found = super()._greedy(body, text)
+            pinned = body.get("vllm_xargs") is not None
+            if pinned or body.get("stream") or text != "prompt 2":
+                return found
+            ended = found.content.replace(b'"finish_reason":"length"', b'"finish_reason":"stop"')
+            assert ended != found.content
+            return httpx.Response(200, content=ended)
+
+    verdict = await check(bench, EndsOtherwise())
+    assert (verdict.word, verdict.defect) == ("fail", True)
+    assert "another text or end for 1 prompt" in verdict.reason
+
+
+async def test_a_prompt_that_is_given_often_is_asked_once(bench: Bench) -> None:
+    engine = bench.engine()
+    bodies = [{"prompt": "same"}] * 200 + [{"prompt": f"prompt {n}"} for n in (1, 2)]
+    prompts = bench.written(*bodies, {"prompt": "same", "id": "x"})
+    assert (prompts.count, [prompt.number for prompt in prompts]) == (3, [1, 2, 3])
+    assert [prompt.line for prompt in prompts] == [1, 201, 202]
+    found = prompts.find(2)
+    assert found is not None
+    assert found.body == {"prompt": "prompt 1"}
+    async with bench.lab(engine, max_tokens=8) as lab:
+        outcome = (await finish_check(lab, prompts, bench.store)).outcome
+    assert outcome.totals.prompts == 3
+    assert outcome.verdict.word == "inconclusive"
+    assert outcome.notices[0].startswith("200 prompts left out as copies")

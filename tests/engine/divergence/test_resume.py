@@ -30,9 +30,12 @@ async def checked(bench: Bench, lab: Any, prompts: Any, said: Any = lambda _: No
         return (await finish_check(lab, prompts, bench.store, said)).outcome
 
 
-def stopped(fingerprint: str | None, *, stored: bool = True, own: bool = False) -> str:
+def stopped(
+    fingerprint: str | None, *, started: float | None = None, stored: bool = True, own: bool = False
+) -> str:
     serving = Arm("serving", "http://a:1", "serving", Facts("demo", fingerprint="sd1:p01"))
-    reference = Arm("reference", "http://b:2", "hard", Facts("demo", fingerprint=fingerprint))
+    facts = Facts("demo", fingerprint=fingerprint, started=started)
+    reference = Arm("reference", "http://b:2", "hard", facts)
     state = ResumeState(200, done=30)
     state.note_arms((serving, reference), stored=stored, own=own)
     return state.line()
@@ -42,7 +45,8 @@ def test_a_check_goes_on_where_its_engines_are_known_again() -> None:
     goes_on = "stopped after 30 of 200 prompts: the same command resumes from there"
     assert stopped("sd1:p02") == goes_on
     assert stopped("sd1:p02", own=True) == goes_on
-    assert stopped(None) == f"{goes_on}, unless an engine is restarted"
+    assert stopped(None, started=7.0) == f"{goes_on}, unless an engine is restarted"
+    assert stopped("sd1:p~2" + "0" * 15, started=7.0) == stopped(None, started=7.0)
 
 
 def test_a_check_that_is_not_found_again_says_so() -> None:
@@ -50,6 +54,7 @@ def test_a_check_that_is_not_found_again_says_so() -> None:
     assert stopped("sd1:p02", stored=False) == begins
     assert stopped("sd1:p~2" + "0" * 15, own=True) == begins
     assert stopped(None, own=True) == begins
+    assert stopped(None) == begins  # another engine would be taken for it
 
 
 def test_a_check_that_is_finished_need_not_go_on() -> None:
@@ -192,7 +197,7 @@ async def test_two_checks_at_once_do_not_count_into_one_run(bench: Bench, tmp_pa
             assert (other.totals.prompts, len(Checks(store).history(engine.url))) == (6, 1)
         async for _ in events:
             pass
-        found = finish_run(lab, first, bench.store)
+        found, _ = finish_run(lab, first, bench.store)
     assert found.totals.prompts == 6
     assert len(bench.store.history(engine.url)) == 2
 
