@@ -160,14 +160,12 @@ def observed_k(track: Track) -> Cell:
     state = track.state
     if window is None:
         return BLANK
-    seen = window.draft_tokens_per_draft
+    seen = window.observed_k
     if seen is None:
-        # Tokens without drafts are a proof as well: nothing is drafted.
-        if not window.generated or window.drafts != 0:
-            return BLANK
-        seen, fits = 0.0, state is None or state.k == 0
-    else:
-        fits = state is None or seen <= state.k + 0.05
+        return BLANK
+    # Tokens without drafts are a proof as well: nothing is drafted.
+    is_none = window.drafts == 0
+    fits = state is None or (state.k == 0 if is_none else seen <= state.k + 0.05)
     tone: Tone = "muted" if track.proofs_awaited else "good" if fits else "warn"
     return Cell(f"{seen:.1f}", tone)
 

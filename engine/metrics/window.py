@@ -75,6 +75,24 @@ class Window:
         return _ratio(self.drafted, self.drafts)
 
     @property
+    def tells_drafts(self) -> bool:
+        """Whether it is known how much was drafted, be it nothing."""
+        return self.drafts == 0 or None not in (self.drafts, self.drafted)
+
+    @property
+    def observed_k(self) -> float | None:
+        """Draft tokens per draft, and 0 where tokens came without drafts.
+
+        A page that does not count drafts is no proof that there are none.
+
+        >>> Window(1.0, generated=9.0, drafts=0.0).observed_k, Window(1.0, generated=9.0).observed_k
+        (0.0, None)
+        """
+        if self.drafts == 0 and self.generated:
+            return 0.0
+        return self.draft_tokens_per_draft
+
+    @property
     def mean_acceptance_length(self) -> float | None:
         """Tokens a round commits on average, the bonus token included."""
         ratio = _ratio(self.accepted, self.drafts)

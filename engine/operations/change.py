@@ -12,7 +12,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from specdeck.engine.errors import (
@@ -64,6 +64,10 @@ SETTLED_S = 1.0
 _EXCESS = 0.5
 """Draft tokens per draft beyond the k that was set: drafts and their tokens are not counted in one
 moment."""
+
+_UNMOVED_STEPS = 10
+"""Fewer steps move no breaker by themselves: it opens after windows of steps, and closes after
+bursts of them."""
 
 POLL_S = 0.1
 """Between two looks of a command that waits for a change to be seen."""
@@ -137,7 +141,7 @@ class ChangeObserved:
 
 
 Unobserved = Literal[
-    "no_traffic", "no_draft", "superseded", "restarted", "unreachable", "contradicted"
+    "no_traffic", "no_draft", "no_counter", "superseded", "restarted", "unreachable", "contradicted"
 ]
 
 
@@ -145,14 +149,16 @@ Unobserved = Literal[
 class ChangeNotObserved:
     """The change is applied, and no counter shows it.
 
-    no_traffic: nothing was generated; no_draft: no draft was verified in time; superseded: a
-    newer change took its place; restarted: the engine forgot it; unreachable: `error` says why;
-    contradicted: the engine's own state is another, as `state` says.
+    no_traffic: nothing was generated; no_draft: no draft was verified in time; no_counter: the
+    engine's metrics do not tell how much it drafts; superseded: a newer change took its place;
+    restarted: the engine forgot it; unreachable: `error` says why; contradicted: the engine's own
+    state is another, as `state` says.
     """
 
     reason: Unobserved
     error: SpecdeckError | None = None
     state: str | None = None
+    """A knob as the engine's state has it in place of what was set."""
 
     @property
     def is_undone(self) -> bool:
@@ -164,17 +170,21 @@ class ChangeNotObserved:
 
         >>> ChangeNotObserved("superseded").line()
         'not observed: a newer change took its place'
+        >>> ChangeNotObserved("no_draft", state="breaker=open").line()
+        'not observed: no draft was verified in time after the change; its state has breaker=open'
         """
         if self.error is not None:
             return f"not observed: {self.error.line()}"
         if self.reason == "contradicted":
             return f"NOT made: the engine acknowledged it, and its state has {self.state}"
-        return f"not observed: {_UNOBSERVED[self.reason]}"
+        also = "" if self.state is None else f"; its state has {self.state}"
+        return f"not observed: {_UNOBSERVED[self.reason]}{also}"
 
 
 _UNOBSERVED: dict[Unobserved, str] = {
     "no_traffic": "the engine generated nothing after the change",
     "no_draft": "no draft was verified in time after the change",
+    "no_counter": "the engine's metrics do not count its drafts",
     "superseded": "a newer change took its place",
     "restarted": "the engine was restarted and has forgotten it",
     "unreachable": "the engine gave no answer",
@@ -294,7 +304,8 @@ async def make_change(
         yield failure
     proof = Proof(known, applied, requested_at=requested_at, applied_at=applied_at,
                   timeout_s=timeout_s, idle_s=idle_s,
-                  is_leased=change.lease_s is not None and not change.judge)  # fmt: skip
+                  is_leased=change.lease_s is not None and not change.judge,
+                  is_held=change.breaker == "open" and not change.probe)  # fmt: skip
     end = await _follow(proof, looks, clock)
     if isinstance(end, ChangeObserved):
         record.add_observed(end.k)  # what fails now failed at the change, or will be seen there
@@ -410,21 +421,25 @@ def describe_wait(waits_for: WaitsFor) -> str:
     return f"it takes effect when {when}"
 
 
-def expected_k(known: EngineState, applied: AppliedChange) -> float | None:
-    """The k that the counters should show; None where a policy or the breaker moves it."""
-    if _mode(known, applied) == "target-only":
+def expected_k(state: EngineState) -> float | None:
+    """The k that the counters should show in `state`; None where a policy or breaker moves it."""
+    if state.breaker == "closed" or state.mode == "target-only":
+        return highest_k(state)
+    return 0.0 if state.breaker == "open" else None
+
+
+def highest_k(state: EngineState) -> float | None:
+    """The k that no draft exceeds in `state`, whatever the breaker does and whichever requests
+    have a k of their own, which cuts drafts and never lengthens them; None where a policy moves it.
+    """
+    if state.mode == "target-only":
         return 0.0
-    breaker = applied.applied.get("breaker", known.breaker)
-    if breaker != "closed":
-        return 0.0 if breaker == "open" else None
-    if applied.applied.get("policy", known.policy) != "fixed":
-        return None
-    k = applied.applied.get("k")
-    return float(known.k_set if k is None else k)
+    return float(state.k_set) if state.policy == "fixed" else None
 
 
 _STATED = {"k": "k_set", "mode": "mode", "fallback": "fallback", "policy": "policy"}
-"""The fields of a state that a change sets for as long as its version stands."""
+"""The fields of a state that a change sets for as long as its version stands; the breaker, which
+may move by itself, is none of them."""
 
 
 def _mode(known: EngineState, applied: AppliedChange) -> str:
@@ -448,6 +463,8 @@ class Proof:
     idle_s: float = TIMEOUT_S
     is_leased: bool = False
     """Whether the engine is to take the change back by itself."""
+    is_held: bool = False
+    """Whether the change opens the breaker for good, so that it does not move by itself."""
 
     _last: Sample | None = None
     """Where the next window opens; the first one is of a step that obeys the change."""
@@ -457,20 +474,23 @@ class Proof:
     _answered_at: float | None = None
     _observed: float | None = None
     _seen_at: float | None = None
-    _has_pins: bool = False
-    """Whether a request had a k of its own meanwhile."""
+    _stated: EngineState | None = None
+    """The latest of the change's own version."""
+    _has_turned: bool = False
+    """Whether a state of that version had the breaker as the change sets it."""
 
     def take(self, look: Look) -> ChangeObserved | ChangeNotObserved | None:
         """The end of the proof, where `look` brings it."""
         now = look.sample.at
         self._idle, self._answered_at = look.is_idle, now
-        self._has_pins |= look.state.pinned > 0
         if look.state.instance != self.known.instance or self._is_restarted(look.sample):
             return ChangeNotObserved("restarted")
         if look.version > self.applied.version:
             return ChangeNotObserved("superseded")
-        if (other := self._find_contradiction(look.state)) is not None:
-            return ChangeNotObserved("contradicted", state=other)
+        if look.state.version == self.applied.version:
+            self._stated = look.state
+            if (other := self._find_contradiction(look.state)) is not None:
+                return ChangeNotObserved("contradicted", state=other)
         if self._is_settled(look):
             return self._conclude()
         idle = self._idle and not self._windows and now - self.applied_at >= self.idle_s
@@ -485,15 +505,35 @@ class Proof:
 
     def _find_contradiction(self, state: EngineState) -> str | None:
         """What the state of the acknowledged version has in place of the change."""
-        if state.version != self.applied.version:
-            return None
         if self.is_leased and state.lease is None:
             return "no lease"
         for name, field_name in _STATED.items():
             wanted = self.applied.applied.get(name)
             if wanted is not None and (found := getattr(state, field_name)) != wanted:
                 return f"{name}={found}"
-        return None
+        other = self._find_other_breaker(state)
+        self._has_turned |= other is None
+        is_unmoved = not self._has_turned and state.step < self.applied.step + _UNMOVED_STEPS
+        return other if self.is_held or is_unmoved else None
+
+    def _find_other_breaker(self, state: EngineState | None) -> str | None:
+        """The breaker of `state` where the change sets it otherwise."""
+        wanted = self.applied.applied.get("breaker")
+        if wanted is None or state is None or state.breaker == wanted:
+            return None
+        return f"breaker={state.breaker}"
+
+    @property
+    def _in_force(self) -> EngineState:
+        """What is known to be in force since the change: its state, else what it left."""
+        if self._stated is not None:
+            return self._stated
+        turned = {
+            field_name: value
+            for name, field_name in (*_STATED.items(), ("breaker", "breaker"))
+            if (value := self.applied.applied.get(name)) is not None
+        }
+        return replace(self.known, **turned)
 
     def _is_restarted(self, sample: Sample) -> bool:
         return self._last is not None and has_restarted(self._last, sample)
@@ -512,34 +552,61 @@ class Proof:
 
     def _agrees(self, window: Window, at: float) -> bool:
         """Whether the latest window says what k is."""
-        expected = expected_k(self.known, self.applied)
-        drafted = window.draft_tokens_per_draft
-        if expected == 0.0 and window.generated and not window.drafts:
-            drafted = 0.0
+        expected = self._expected
+        drafted = window.observed_k if expected == 0.0 else window.draft_tokens_per_draft
         if drafted is None:
-            return False
+            return self._lacks_counter and self._watched_s >= SETTLED_S
         before, self._observed = self._observed, drafted
         if drafted == before:
             return True
         self._seen_at = at
         if expected is not None and abs(drafted - expected) < 0.05:
             return True
-        if sum(each.seconds for each in self._windows[1:]) < SETTLED_S:
+        if self._watched_s < SETTLED_S:
             return False
         self._average()
         return True
 
+    @property
+    def _expected(self) -> float | None:
+        # That a breaker is open is no proof of its reset.
+        is_reset = self.applied.applied.get("breaker") == "closed"
+        return highest_k(self._in_force) if is_reset else expected_k(self._in_force)
+
+    @property
+    def _most(self) -> float | None:
+        """The k that no draft exceeds, whatever moves by itself."""
+        return 0.0 if self.is_held else highest_k(self._in_force)
+
+    @property
+    def _lacks_counter(self) -> bool:
+        """Whether no window tells how much was drafted, not even that it was nothing."""
+        return bool(self._windows) and not any(window.tells_drafts for window in self._windows)
+
+    @property
+    def _watched_s(self) -> float:
+        """Seconds in which the engine worked, but for the first window: it may lie across the
+        last steps before the change."""
+        return sum(window.seconds for window in self._windows[1:])
+
     def _average(self) -> ChangeObserved | ChangeNotObserved:
         """What all windows say together: they did not agree, or time is up."""
-        drafts = sum(window.drafts or 0.0 for window in self._windows[1:])
-        drafted = sum(window.drafted or 0.0 for window in self._windows[1:])
+        told = [window for window in self._windows[1:] if window.tells_drafts]
+        drafts = sum(window.drafts or 0.0 for window in told)
         if drafts:
-            self._observed = drafted / drafts
+            self._observed = sum(window.drafted or 0.0 for window in told) / drafts
         return self._conclude()
 
     def _conclude(self) -> ChangeObserved | ChangeNotObserved:
         if self._observed is not None and self._seen_at is not None:
-            most = None if self._has_pins else expected_k(self.known, self.applied)
             after_ms = (self._seen_at - self.requested_at) * 1e3
-            return ChangeObserved(self._observed, after_ms, most)
-        return ChangeNotObserved("no_traffic" if self._idle and not self._windows else "no_draft")
+            return ChangeObserved(self._observed, after_ms, self._most)
+        stated, most = self._stated, self._most
+        if stated is not None and most is not None and stated.k > most:
+            return ChangeNotObserved("contradicted", state=f"k={stated.k}")
+        reason: Unobserved = "no_draft"
+        if self._lacks_counter:
+            reason = "no_counter"
+        elif self._idle and not self._windows:
+            reason = "no_traffic"
+        return ChangeNotObserved(reason, state=self._find_other_breaker(stated))

@@ -365,8 +365,8 @@ class TrialRunner:
     def _note_window(self, window: Window | None) -> None:
         if window is None or not window.generated:
             return
-        drafted = window.draft_tokens_per_draft
-        self._observed = 0.0 if drafted is None and not window.drafts else drafted
+        seen = window.observed_k
+        self._observed = self._observed if seen is None else seen
         if self._observed is not None and self._observed_after_ms is None:
             self._observed_after_ms = (self._clock() - self._requested_at) * 1e3
 

@@ -84,6 +84,8 @@ class SteppingEngine:
         """What it says that it applied, where that is not what it was asked for."""
         self.states: dict[str, Any] = {}
         """What its state has in place of the truth."""
+        self.page: Callable[[float, float, float], str] = page
+        """What its metrics make of drafts, draft tokens and generated tokens."""
         self.now = 0.0
 
     def client(self, token: str | None = "secret") -> EngineClient:
@@ -103,7 +105,7 @@ class SteppingEngine:
         if self.fails:
             raise self.fails
         if request.url.path == "/metrics":
-            text = page(self.drafts, self.drafted, self.generated)
+            text = self.page(self.drafts, self.drafted, self.generated)
             return httpx.Response(200, text=text)
         for _ in range(self.pace):
             self._make_step()
@@ -402,6 +404,123 @@ async def test_a_state_that_does_not_have_what_was_acknowledged_is_told(
     assert isinstance(end, ChangeNotObserved)
     assert (end.reason, end.state, end.is_undone) == ("contradicted", line, True)
     assert end.line() == f"NOT made: the engine acknowledged it, and its state has {line}"
+
+
+def uncounted(drafts: float, drafted: float, generated: float) -> str:
+    """A page without a counter of drafts, of an engine that drafts."""
+    return "".join(
+        line for line in page(drafts, drafted, generated).splitlines(True) if "spec" not in line
+    )
+
+
+def unreadable(drafts: float, drafted: float, generated: float) -> str:
+    """The same page with counters that are not numbers."""
+    return page(float("nan"), float("nan"), generated)
+
+
+def half_counted(drafts: float, drafted: float, generated: float) -> str:
+    """The same page with a count of drafts and none of their tokens."""
+    return page(drafts, float("nan"), generated)
+
+
+@pytest.mark.parametrize("told", [uncounted, unreadable, half_counted])
+@pytest.mark.parametrize("change", [Change(mode="target-only"), Change(k=0), Change(k=3)], ids=str)
+async def test_drafts_that_nobody_counts_are_not_taken_for_none(
+    state: State, change: Change, told: Callable[[float, float, float], str]
+) -> None:
+    engine = SteppingEngine(state())
+    engine.is_deaf, engine.page = True, told
+    engine.states = {"k": change.k or 0}
+    end = await engine.end(change)
+    assert end == ChangeNotObserved("no_counter")
+    assert end.line() == "not observed: the engine's metrics do not count its drafts"
+    assert engine.now < 5.0
+    assert [action.observed for action in engine.log.actions] == [None]
+
+
+async def test_a_page_that_is_unreadable_for_a_moment_takes_nothing_from_the_average(
+    state: State,
+) -> None:
+    lengths = tuple(2 + (number // 9) % 2 for number in range(252))
+    engine = SteppingEngine(state(), pace=7, lengths=lengths)
+    pages = iter((page, page, half_counted, half_counted) * 100)
+    engine.page = lambda *counts: next(pages)(*counts)
+    end = await engine.end(Change(k=3))
+    assert isinstance(end, ChangeObserved)
+    assert 2.0 <= end.k <= 3.0
+
+
+async def test_a_k_that_only_the_state_shows_contradicts_what_was_acknowledged(
+    state: State,
+) -> None:
+    for engine in (SteppingEngine(state()), SteppingEngine(state(running=0), pace=0)):
+        engine.is_deaf, engine.page = True, uncounted
+        end = await engine.end(Change(mode="target-only"))
+        assert end == ChangeNotObserved("contradicted", state="k=5")
+
+
+async def test_requests_with_a_k_of_their_own_excuse_no_drafts_beyond_the_k_that_was_set(
+    state: State,
+) -> None:
+    engine = SteppingEngine(state())
+    engine.is_deaf, engine.states = True, {"pinned": 1}
+    end = await engine.end(Change(k=3))
+    assert isinstance(end, ChangeObserved)
+    assert (end.k, end.is_contradicted) == (5.0, True)
+
+
+OPEN, CLOSED = Change(breaker="open"), Change(breaker="closed")
+PROBE = Change(breaker="open", probe=True)
+
+
+@pytest.mark.parametrize("pace", [0, 2, 50])
+async def test_an_open_breaker_that_the_state_does_not_have_is_told(
+    state: State, pace: int
+) -> None:
+    engine = SteppingEngine(state(running=4 if pace else 0), pace=pace)
+    engine.is_deaf, engine.says = True, {"breaker": "open"}
+    engine.states = {"breaker": "closed"}
+    assert await engine.end(OPEN) == ChangeNotObserved("contradicted", state="breaker=closed")
+
+
+@pytest.mark.parametrize(
+    ("change", "before", "line"),
+    [(PROBE, "closed", "breaker=closed"), (CLOSED, "open", "breaker=open")],
+)
+async def test_a_breaker_that_never_turned_is_told_where_it_cannot_have_moved_by_itself(
+    state: State, change: Change, before: str, line: str
+) -> None:
+    for engine in (SteppingEngine(state()), SteppingEngine(state(running=0), pace=0)):
+        engine.is_deaf, engine.says = True, {"breaker": change.breaker}
+        engine.states = {"breaker": before}
+        assert await engine.end(change) == ChangeNotObserved("contradicted", state=line)
+
+
+async def test_a_breaker_that_moves_by_itself_is_no_contradiction(state: State) -> None:
+    for by_then in ("half-open", "closed"):
+        engine = SteppingEngine(state(), pace=50)
+        engine.says, engine.states = {"breaker": "open"}, {"breaker": by_then}
+        end = await engine.end(PROBE)
+        assert isinstance(end, ChangeObserved)
+        assert (end.k, end.is_contradicted) == (5.0, False)
+
+
+async def test_a_reset_breaker_that_is_open_again_is_no_proof_of_the_reset(state: State) -> None:
+    engine = SteppingEngine(state(breaker="open", k=0), pace=50)
+    engine.is_deaf, engine.says = True, {"breaker": "closed"}
+    end = await engine.end(CLOSED)
+    assert end == ChangeNotObserved("no_draft", state="breaker=open")
+    assert end.line().endswith("; its state has breaker=open")
+
+
+async def test_what_a_trial_had_in_force_is_not_expected_once_the_change_has_ended_it(
+    state: State,
+) -> None:
+    engine = SteppingEngine(state(k=5))
+    engine.state = state(k=2, k_set=2, trial="changed")
+    end = await engine.end(Change(mode="speculate"))
+    assert isinstance(end, ChangeObserved)
+    assert (end.k, end.is_contradicted) == (5.0, False)
 
 
 async def test_an_engine_lost_after_the_change_is_an_end_and_no_error(state: State) -> None:

@@ -57,6 +57,8 @@ class JudgingEngine:
     renewed: asyncio.Event = field(default_factory=asyncio.Event)
     working: bool = False
     """Whether its counters move, at three drafted tokens a draft."""
+    uncounted: bool = False
+    """Whether its page has no counter of drafts."""
     worked: int = 0
     drafted: int = 0
     turns: int = 0
@@ -93,6 +95,9 @@ class JudgingEngine:
             return ""
         self.worked += 10
         self.drafted += 10 * (5 if self.last == "baseline" and self.turns else 3)
+        if self.uncounted:
+            generated = f'vllm:generation_tokens_total{{engine="0"}} {2 * self.worked}\n'
+            return generated + 'vllm:prompt_tokens_total{engine="0"} 1.0\n'
         rows = {
             "spec_decode_num_drafts": self.worked,
             "spec_decode_num_draft_tokens": self.drafted,
@@ -184,6 +189,12 @@ async def test_what_is_observed_is_of_stints_with_the_change_only() -> None:
     # Never seen twice in one stint: nothing can be said of what the counters show.
     engine = JudgingEngine([*["changed", "baseline"] * 5, "kept"], working=True, turns=1)
     assert ended(await engine.attended()).observed_k is None
+
+
+async def test_drafts_that_nobody_counts_are_not_observed_as_none() -> None:
+    engine = JudgingEngine(["baseline", *["changed"] * 3, "kept"], working=True, uncounted=True)
+    assert ended(await engine.attended()).observed_k is None
+    assert lines(engine)[0] == ({"k": 5}, {"k": 3}, "on trial", None)
 
 
 async def test_how_a_trial_began_and_ended_is_in_the_audit_log_with_what_was_observed() -> None:
