@@ -32,6 +32,7 @@ from specdeck.engine.operations.gate import (
     Measurement,
     measure_engine,
     refuse_other_work,
+    refuse_same_engine,
 )
 from specdeck.engine.special_functions import require_memory
 from specdeck.engine.store.checks import Checks
@@ -228,6 +229,8 @@ async def _measure(
     async with open_arms(asked) as pair, _open_second(asked, options) as second:
         if baseline is not None:
             refuse_other_work(baseline, prompts, pair)
+        if second is not None:
+            await refuse_same_engine(pair, second)
         with open_check_store() as (store, _), closing(Ticker()) as ticker:
             events = measure_engine(pair, prompts, Checks(store), second=second)
             async with aclosing(events):

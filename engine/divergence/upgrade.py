@@ -14,7 +14,8 @@ from specdeck.engine.divergence.baseline import (
     StructureCounts,
 )
 from specdeck.engine.divergence.verdict import Word
-from specdeck.engine.fingerprint.compare import compare
+from specdeck.engine.fingerprint.compare import compare, leaves
+from specdeck.engine.fingerprint.fingerprint import Fingerprint
 from specdeck.engine.special_functions import special_functions
 from specdeck.engine.text import format_count, format_percent
 
@@ -26,6 +27,9 @@ _MOST_LOG = 700.0
 """Beyond it a ratio is no number that a computer has."""
 _MODELS = ("model.target.", "model.tokenizer.")
 """Facts without which answers are another model's."""
+_SAME_MODEL = 0.5
+"""Of the answers, those that are the baseline's where one model gave both: an upgrade moves some of
+them, another model nearly all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +140,9 @@ def _structure(before: StructureCounts, now: StructureCounts) -> Line:
 
 def _acceptance(before: Sequence[Block], now: Sequence[Block], limit: float) -> Line:
     name = "acceptance"
+    for blocks, whose in ((before, "the baseline's engine"), (now, "the engine")):
+        if not any(_tells_drafts(block) for block in blocks):
+            return Line(name, "inconclusive", f"{whose} does not say what it drafted")
     if not all(_is_drafted(blocks) for blocks in (before, now)):
         if any(_is_drafted(blocks) for blocks in (before, now)):
             was, is_now = ("drafts" if _is_drafted(b) else "no drafts" for b in (before, now))
@@ -144,23 +151,31 @@ def _acceptance(before: Sequence[Block], now: Sequence[Block], limit: float) -> 
     old, new = _length(before), _length(now)
     rates = " → ".join(format_percent(_rate(blocks)) for blocks in (before, now))
     said = f"{old:.2f} → {new:.2f} tokens a round ({rates} of drafts)"
-    ratios = [_length([b]) / _length([a]) for a, b in _pairs(before, now) if a.drafts and b.drafts]
+    drafted = [pair for pair in _pairs(before, now) if all(_is_drafted([one]) for one in pair)]
+    ratios = [_length([b]) / _length([a]) for a, b in drafted]
     return _judge(name, said, ratios, limit, old, new)
 
 
+def _tells_drafts(block: Block) -> bool:
+    """Whether it is known how much was drafted and accepted, be it nothing."""
+    return block.drafts == 0 or None not in (block.drafts, block.accepted)
+
+
 def _is_drafted(blocks: Sequence[Block]) -> bool:
-    return any(block.drafts for block in blocks)
+    return any(block.drafts for block in blocks if _tells_drafts(block))
 
 
 def _length(blocks: Sequence[Block]) -> float:
     """Tokens that a round commits on average, the bonus token included."""
-    drafts = sum(block.drafts or 0.0 for block in blocks)
-    return 1 + sum(block.accepted or 0.0 for block in blocks) / drafts
+    told = [block for block in blocks if _tells_drafts(block)]
+    drafts = sum(block.drafts or 0.0 for block in told)
+    return 1 + sum(block.accepted or 0.0 for block in told) / drafts
 
 
 def _rate(blocks: Sequence[Block]) -> float | None:
-    drafted = sum(block.drafted or 0.0 for block in blocks)
-    return sum(block.accepted or 0.0 for block in blocks) / drafted if drafted else None
+    told = [block for block in blocks if None not in (block.drafted, block.accepted)]
+    drafted = sum(block.drafted or 0.0 for block in told)
+    return sum(block.accepted or 0.0 for block in told) / drafted if drafted else None
 
 
 def _speed(
@@ -234,15 +249,37 @@ def _compare_fingerprints(before: Baseline, now: Baseline) -> tuple[Line, tuple[
     other = [one.fact for one in found.differences if one.fact.startswith(_MODELS)]
     if other:
         return Line("fingerprint", "fail", f"another model: {', '.join(other)}"), changed
-    return Line("fingerprint", "pass", "; ".join(found.lines())), changed
+    said = "; ".join(found.lines())
+    for seen, whose in ((old, "the baseline's"), (new, "the engine's")):
+        share = _share_of_others(before.answers, now.answers)
+        if not _knows_model(seen) and (share is None or share > 1 - _SAME_MODEL):
+            why = f"{whose} model is not known, and most answers are not the baseline's"
+            return Line("fingerprint", "inconclusive", f"{why}; {said}"), changed
+    return Line("fingerprint", "pass", said), changed
+
+
+def _knows_model(seen: Fingerprint) -> bool:
+    """Whether every fact of the target model and its tokenizer is known."""
+    known = [place for place, _ in leaves(seen.facts)]
+    unread = [f"{place.strip()}." for one in seen.unread for place in one.fact.split(",")]
+    return all(
+        any(place.startswith(branch) for place in known)
+        and not any(place.startswith(branch) or branch.startswith(place) for place in unread)
+        for branch in _MODELS
+    )
 
 
 def _answers(before: Mapping[str, str], now: Mapping[str, str]) -> Line:
     """How many answers differ from the baseline: shown, and judged by nothing."""
-    common = before.keys() & now.keys()
-    if not common:
+    share, common = _share_of_others(before, now), len(before.keys() & now.keys())
+    if share is None:
         return Line("answers", "pass", "no prompt in common with the baseline")
-    others = sum(before[prompt] != now[prompt] for prompt in common)
-    share = others / len(common)
-    said = f"{others} of {len(common)} differ from the baseline, which is no fault by itself"
+    others = round(share * common)
+    said = f"{others} of {common} differ from the baseline, which is no fault by itself"
     return Line("answers", "pass", said, after=share)
+
+
+def _share_of_others(before: Mapping[str, str], now: Mapping[str, str]) -> float | None:
+    """Of the prompts that both answered, those with another answer; None without any."""
+    common = before.keys() & now.keys()
+    return sum(before[one] != now[one] for one in common) / len(common) if common else None

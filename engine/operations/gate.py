@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from specdeck.engine.client.life import is_same_engine
 from specdeck.engine.divergence.answers import Answer
 from specdeck.engine.divergence.arms import fetch_counters
 from specdeck.engine.divergence.baseline import (
@@ -142,6 +143,15 @@ def refuse_other_work(baseline: Baseline, prompts: PromptSet, pair: ArmPair) -> 
         raise UsageError(
             f"the baseline was measured with {was.max_tokens} tokens and {was.streams} streams",
             remedy="leave --max-tokens and --streams out, or save another baseline",
+        )
+
+
+async def refuse_same_engine(pair: ArmPair, second: ArmPair) -> None:
+    """UsageError where the engine would take turns with itself, whatever its addresses."""
+    if await is_same_engine(pair.serving, second.serving):
+        raise UsageError(
+            f"--against is the engine itself: {second.serving.url} is another address of it",
+            remedy="give the one to be replaced",
         )
 
 

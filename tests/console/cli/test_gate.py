@@ -10,15 +10,18 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.console.cli.test_check import CheckedEngine
+from tests.console.cli.test_check import STATE, CheckedEngine
 from tests.support.completion_engine import NAMES
-from tests.support.http_engine import serve_engine
+from tests.support.http_engine import serve, serve_engine
 
 from specdeck.console.cli.main import outcome
 from specdeck.engine.divergence.baseline import read_baseline, write_baseline
 from specdeck.engine.protocol.messages import PREFIX
 
 Captured = pytest.CaptureFixture[str]
+
+
+STARTS = count()
 
 
 class MeasuredEngine(CheckedEngine):
@@ -30,6 +33,8 @@ class MeasuredEngine(CheckedEngine):
         """Tokens of the 50 that are drafted between two looks."""
         self.looks = count()
         self.totals = 0
+        state = replace(STATE, instance=f"start {next(STARTS)}")
+        self.answers[f"{PREFIX}/state"] = (200, state.as_json())
         self.answers["/metrics"] = self.page
         self.answers[f"{PREFIX}/facts"] = (200, {"facts": {"vllm": "0.32.0"}, **NAMES})
 
@@ -119,6 +124,16 @@ def test_a_second_engine_is_asked_in_turn(
     assert data["against"] == engine.url
     (speed,) = [line for line in data["lines"] if line["name"] == "tokens/s"]
     assert "measured in turn" in speed["said"]
+
+
+def test_an_engine_does_not_take_turns_with_itself_by_another_address(
+    engine: MeasuredEngine, saved: str, capsys: Captured
+) -> None:
+    with serve(engine) as elsewhere:
+        assert outcome(["gate", saved, engine.url, "--against", elsewhere, *AGAIN]) == 2
+    said = capsys.readouterr()
+    assert f"--against is the engine itself: {elsewhere} is another address of it" in said.err
+    assert said.out == ""
 
 
 NONSENSE = (

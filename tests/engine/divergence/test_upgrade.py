@@ -26,6 +26,7 @@ from specdeck.engine.divergence.gate_report import gate_junit, gate_lines, gate_
 from specdeck.engine.divergence.upgrade import Gate, Limits, Line, compare_with_baseline
 from specdeck.engine.errors import EngineError, UsageError
 from specdeck.engine.fingerprint.digest import checksum
+from specdeck.engine.fingerprint.fingerprint import Unread
 
 LIMITS = Limits()
 SEEN = Fingerprints()
@@ -102,6 +103,47 @@ def test_what_cannot_be_told_opens_no_gate() -> None:
 def test_drafts_that_are_no_more_made_are_a_loss() -> None:
     idle = tuple(replace(one, drafts=0.0, drafted=0.0, accepted=0.0) for one in blocks())
     assert line(gate(baseline(blocks=idle)), "acceptance").word == "fail"
+
+
+@pytest.mark.parametrize("name", ["drafts", "accepted"])
+@pytest.mark.parametrize("whose", ["before", "now"])
+def test_what_the_metrics_do_not_count_is_not_taken_for_nothing(name: str, whose: str) -> None:
+    uncounted: dict[str, Any] = {name: None}
+    untold = baseline(blocks=tuple(replace(one, **uncounted) for one in blocks()))
+    found = gate(untold) if whose == "now" else gate(baseline(), untold)
+    assert line(found, "acceptance").word == "inconclusive"
+    # Where only some blocks lack it, the others tell.
+    some = (*(replace(one, **uncounted) for one in blocks()[:6]), *blocks()[6:])
+    found = (
+        gate(baseline(blocks=some)) if whose == "now" else gate(baseline(), baseline(blocks=some))
+    )
+    assert line(found, "acceptance").word == "pass"
+    assert line(found, "acceptance").before == line(found, "acceptance").after == 3.0
+
+
+ALIKE, UNLIKE = {"a": "1", "b": "2"}, {"a": "8", "b": "9"}
+
+
+@pytest.mark.parametrize("unread", ["model", "model.target.weights", "x, model.tokenizer", None])
+@pytest.mark.parametrize("whose", ["before", "now", "both"])
+def test_a_model_that_is_not_known_is_the_same_one_where_the_answers_are(
+    unread: str | None, whose: str
+) -> None:
+    seen = SEEN.seen()
+    vague = replace(seen, unread=(Unread(unread, "only the plugin can tell"),) if unread else ())
+    if unread is None:
+        vague = replace(seen, facts={"engine": {"vllm": "0.32.0"}})
+    before = vague if whose != "now" else seen
+    after = vague if whose != "before" else seen
+    if unread is None and whose != "both":
+        return  # facts that are there on one side alone are told as changed
+    for answers, word in ((ALIKE, "pass"), (UNLIKE, "inconclusive")):
+        now = baseline(answers=answers, fingerprint=after.as_json())
+        found = gate(now, baseline(fingerprint=before.as_json()))
+        assert line(found, "fingerprint").word == word
+    assert found.word == "inconclusive"
+    assert "model is not known, and most answers are not" in found.reason
+    assert line(gate(baseline(answers=UNLIKE)), "fingerprint").word == "pass"
 
 
 def test_engines_measured_in_turn_are_held_against_each_other() -> None:

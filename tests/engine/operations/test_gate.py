@@ -21,6 +21,7 @@ from specdeck.engine.operations.gate import (
     Measurement,
     measure_engine,
     refuse_other_work,
+    refuse_same_engine,
 )
 from specdeck.engine.protocol.messages import PREFIX
 
@@ -136,6 +137,20 @@ async def test_a_second_engine_takes_turns(bench: Bench) -> None:
     assert both.paired is not None
     assert len(both.paired) == len(both.baseline.blocks) == 2
     assert order[-16:] == ["http://old"] * 4 + ["http://new"] * 8 + ["http://old"] * 4
+
+
+@pytest.mark.parametrize("plugin", [True, False])
+async def test_an_engine_is_not_measured_in_turn_with_itself(bench: Bench, plugin: bool) -> None:
+    began = "process_start_time_seconds 1000.0\nvllm:prompt_tokens_total 5.0\n"
+    one, other = (
+        CompletionEngine(url=url, plugin=plugin, pages=[began + PAGES[0]])
+        for url in ("http://new", "http://proxy")
+    )
+    one.state = other.state  # type: ignore[method-assign]
+    (new, proxy), options = (one.connect(), other.connect()), CheckOptions(max_tokens=8)
+    async with ArmPair(new, new, options) as pair, ArmPair(proxy, proxy, options) as second:
+        with pytest.raises(UsageError, match="http://proxy is another address of it"):
+            await refuse_same_engine(pair, second)
 
 
 async def test_other_work_is_refused(bench: Bench) -> None:
