@@ -271,6 +271,9 @@ class Narrator:
             self._trial = event.trial
             self._observed = (event.observed_k, event.observed_after_ms)
             self._say(f"trial {event.trial.state}: {event.trial.reason}")
+            if event.is_contradicted:
+                self.is_contradicted = True
+                self.later.append(event.line())
 
     def outcome(self) -> ChangeOutcome:
         """What became of it; there is none before the engine's word."""

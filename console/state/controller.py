@@ -445,6 +445,8 @@ class Controller:
                     self._tell_unrecorded(index, event.error)
                 elif isinstance(event, TrialSeen | TrialEnded):
                     self._take_tuning(index, event.tuning)
+                    if isinstance(event, TrialEnded) and event.is_contradicted:
+                        self.tell(event.line(), "bad", index=index, kind="trial")
 
     def _answer(self, index: int, want: Change, applied: AppliedChange, ack_ms: float) -> None:
         """Take in what the engine did, and ask for what was wished meanwhile."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from specdeck.engine.errors import (
     NoReply,
@@ -442,6 +442,18 @@ _STATED = {"k": "k_set", "mode": "mode", "fallback": "fallback", "policy": "poli
 may move by itself, is none of them."""
 
 
+def find_other_knob(state: EngineState, knobs: Mapping[str, Any]) -> str | None:
+    """The first of `knobs` that `state` has otherwise, with the value that it has; None without.
+
+    Of the breaker and of parameters, which a state does not hold still or does not tell, nothing.
+    """
+    for name, field_name in _STATED.items():
+        wanted = knobs.get(name)
+        if wanted is not None and (found := getattr(state, field_name)) != wanted:
+            return f"{name}={found}"
+    return None
+
+
 def _mode(known: EngineState, applied: AppliedChange) -> str:
     return str(applied.applied.get("mode", known.mode))
 
@@ -507,10 +519,8 @@ class Proof:
         """What the state of the acknowledged version has in place of the change."""
         if self.is_leased and state.lease is None:
             return "no lease"
-        for name, field_name in _STATED.items():
-            wanted = self.applied.applied.get(name)
-            if wanted is not None and (found := getattr(state, field_name)) != wanted:
-                return f"{name}={found}"
+        if (knob := find_other_knob(state, self.applied.applied)) is not None:
+            return knob
         other = self._find_other_breaker(state)
         self._has_turned |= other is None
         is_unmoved = not self._has_turned and state.step < self.applied.step + _UNMOVED_STEPS

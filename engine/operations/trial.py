@@ -16,12 +16,17 @@ from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from specdeck.engine.client.retry import Retry, WaitingForEngine
-from specdeck.engine.errors import Conflict, EngineError, SpecdeckError
+from specdeck.engine.errors import Conflict, EngineError, NotAnEngine, SpecdeckError
 from specdeck.engine.metrics.page import read_page
 from specdeck.engine.metrics.sample import Sample
 from specdeck.engine.metrics.window import Window, between
 from specdeck.engine.operations.assignments import format_undo
-from specdeck.engine.operations.change import LOST, ChangeApplied, ChangeClient
+from specdeck.engine.operations.change import (
+    LOST,
+    ChangeApplied,
+    ChangeClient,
+    find_other_knob,
+)
 from specdeck.engine.operations.record import Audit, ChangeRecord, NotRecorded, is_refusal
 from specdeck.engine.protocol.messages import AppliedChange, Change, EngineState, knobs_on_trial
 from specdeck.engine.protocol.tuning import TrialTuning, Tuning
@@ -63,7 +68,7 @@ class TrialUnseen:
     """The trial is begun and left to the engine, and it cannot be said how it stands."""
 
     error: SpecdeckError | None
-    """None where another trial is under way by now."""
+    """None where the engine tells of another trial."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,21 @@ class TrialEnded:
     """Draft tokens per draft while the change was on trial; 0 when none was made."""
     observed_after_ms: float | None
     """From the request to the counters that show it, milliseconds."""
+    state: str | None = None
+    """A knob as the engine's state has it in place of what the trial has left; None where that is
+    in force, or cannot be told."""
+
+    @property
+    def is_contradicted(self) -> bool:
+        """Whether the engine's state shows that the end it tells of is none."""
+        return self.state is not None
+
+    def line(self) -> str:
+        """Of a contradicted one, for a person."""
+        left = "made: the engine says that it kept the change"
+        if self.trial.state != "kept":
+            left = "reverted: the engine says that the change is not in force"
+        return f"NOT {left}, and its state has {self.state}"
 
 
 TrialEvent = ChangeApplied | NotRecorded | TrialSeen | TrialUnseen | TrialEnded
@@ -197,10 +217,11 @@ class TrialRunner:
             tuning = await self._retry.answer(
                 self._renew, errors=SpecdeckError, until=answered_at + self._lease_s
             )
-        failure = self._note_end(trial)
+        other = await self._find_contradiction(trial, tuning)
+        failure = self._note_end(trial, other)
         if failure is not None:
             yield failure
-        yield TrialEnded(trial, tuning, self._observed, self._observed_after_ms)
+        yield TrialEnded(trial, tuning, self._observed, self._observed_after_ms, other)
 
     async def detach(self) -> AsyncGenerator[TrialEvent, None]:
         """Begins the trial, looks at it once and leaves it to the engine.
@@ -215,7 +236,7 @@ class TrialRunner:
             yield TrialUnseen(error)
             return
         trial, named = tuning.trial, self._number
-        if trial is None or named not in (None, trial.number):
+        if trial is None or named not in (None, trial.number) or not self._is_tried(trial):
             yield TrialUnseen(None)
         else:
             yield TrialSeen(trial, tuning)
@@ -293,16 +314,31 @@ class TrialRunner:
         with suppress(SpecdeckError):
             tuning = await self._retry.answer(self._client.tuning, errors=SpecdeckError)
             state = await self._client.state()
-            trial, asked = tuning.trial, self._change.knobs()
+            trial = tuning.trial
             if trial is None or trial.over or trial.who != (self._change.who or ""):
                 return None
-            if state.instance == tuning.instance and asked.items() <= trial.after.items():
+            if state.instance == tuning.instance and self._is_tried(trial):
                 before, number = dict(trial.before), trial.number
                 return AppliedChange(before, {}, tuning.version, state.step, (LOST,), number)
         return None
 
-    def _note_end(self, trial: TrialTuning) -> NotRecorded | None:
-        """Writes down how the trial has ended, beside how it began."""
+    async def _find_contradiction(self, trial: TrialTuning, tuning: Tuning) -> str | None:
+        """What the engine's state has in place of what its trial is said to have left.
+
+        A change since the trial began, by somebody else, stands beside any end of it.
+        """
+        with suppress(SpecdeckError):
+            state = await self._client.state()
+            last = state.last_change
+            is_others = last is not None and last.t >= trial.t and last.origin != "trial"
+            if state.instance == tuning.instance and state.version <= tuning.version:
+                left = trial.after if trial.state == "kept" else trial.before
+                return None if is_others else find_other_knob(state, left)
+        return None
+
+    def _note_end(self, trial: TrialTuning, other: str | None = None) -> NotRecorded | None:
+        """Writes down how the trial has ended, beside how it began; `other` is what the engine's
+        state has instead."""
         if self._applied is None:
             return None
         kept, failure = trial.state == "kept", None
@@ -312,7 +348,8 @@ class TrialRunner:
             self._applied,
             instance=self._start,
             after=trial.after if kept else trial.before,
-            reason=f"trial {trial.state}: {trial.reason}",
+            reason=f"trial {trial.state}: {trial.reason}"
+            + ("" if other is None else f"; the engine's state has {other}"),
             origin="trial",
             observed=self._observed if kept else None,
         )
@@ -333,7 +370,17 @@ class TrialRunner:
             )
         if trial.number != (self._number or begun.number):
             raise EngineError("another trial took its place", remedy="see the engine's changes")
+        if not self._is_tried(trial):
+            tried = " ".join(f"{name}={value}" for name, value in trial.after.items()) or "none"
+            raise NotAnEngine(
+                f"the engine was asked for a trial of another change, and tells of {tried}",
+                remedy="look at its state: what it tries may be in force",
+            )
         return trial
+
+    def _is_tried(self, trial: TrialTuning) -> bool:
+        """Whether `trial` is of what was asked for."""
+        return self._change.knobs().items() <= trial.after.items()
 
     async def _renew(self) -> Tuning:
         """Renews the lease where a third of it has passed; the engine's word since."""

@@ -56,6 +56,16 @@ def test_a_trial_is_told_once_for_each_phase_and_ten_seconds_of_work() -> None:
     assert outcome["trial"]["state"] == "kept"
 
 
+def test_a_trial_whose_end_the_state_contradicts_ends_in_failure() -> None:
+    narrator = Narrator(TRIAL, URL, attended=True, on_line=lambda _: None)
+    narrator.take(ChangeApplied(TRIAL, APPLIED, 10.0, UNDO))
+    narrator.take(TrialEnded(*tuning("kept", None), None, None, "k=5"))
+    assert narrator.is_contradicted
+    assert narrator.later == [
+        "NOT made: the engine says that it kept the change, and its state has k=5"
+    ]
+
+
 def test_what_is_told_after_the_outcome_waits_for_it() -> None:
     lines: list[str] = []
     narrator = Narrator(Change(k=3), URL, on_line=lines.append)

@@ -252,6 +252,7 @@ async def on_trial(
     client, time, audit = TunedClient(replace(tuning(), trial=trial)), Time(), MemoryAudit()
     engine = TunedEngine(readings(3, replace(STATE, capabilities=ABLE)), client)
     engine.trial = number
+    client.states.append(replace(STATE, capabilities=ABLE))
     controller = steered(engine, audit=audit, steady=time, sleep=time.sleep)
     await tasks.rest()
     controller.wish(Change(k=3, trial_s=60.0, reason="trial"))
@@ -275,10 +276,19 @@ async def test_a_trial_is_renewed_well_within_its_lease_and_its_end_is_told(
     }
     assert max(later - sooner for sooner, later in pairwise(begun)) <= 5.0
     engine.client.told = replace(tuning(), trial=replace(TRIAL, state="kept", comparison=WON))
+    engine.client.states.append(replace(STATE, k=3, k_set=3))
     time.turns.release()
     await tasks.rest()
     assert said(controller)[-1].startswith("trial k 5 → 3 kept: better: tokens/s +7.0 %")
     assert [action.reason for action in audit.actions] == ["on trial: trial", "trial kept: None"]
+
+
+async def test_a_kept_trial_that_the_state_contradicts_is_told(
+    tasks: Tasks, steered: SteeredEngine
+) -> None:
+    kept = replace(TRIAL, state="kept", comparison=WON)
+    controller, _, _, _ = await on_trial(tasks, steered, kept)
+    assert said(controller)[-1].startswith("NOT made: the engine says that it kept the change")
 
 
 async def test_a_trial_that_is_over_is_no_longer_renewed(

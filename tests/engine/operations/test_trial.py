@@ -16,7 +16,7 @@ from tests.support.memory_audit import MemoryAudit
 
 from specdeck.engine.client.engine_client import EngineClient
 from specdeck.engine.client.secret import Secret
-from specdeck.engine.errors import EngineError, NoReply, Unreachable
+from specdeck.engine.errors import EngineError, NoReply, NotAnEngine, Unreachable
 from specdeck.engine.metrics.sample import Sample
 from specdeck.engine.operations.change import LOST, ChangeApplied
 from specdeck.engine.operations.record import NotRecorded
@@ -29,7 +29,7 @@ from specdeck.engine.operations.trial import (
     TrialUnseen,
     as_trial,
 )
-from specdeck.engine.protocol.messages import Change
+from specdeck.engine.protocol.messages import Change, EngineState, LastChange, Origin
 from specdeck.engine.protocol.tuning import BreakerTuning, TrialTuning, Tuning
 
 URL = "http://engine"
@@ -64,6 +64,13 @@ class JudgingEngine:
     turns: int = 0
     """Turns between the settings so far; an older plugin tells of none."""
     last: str = "baseline"
+    said: str = "baseline"
+    tries: dict[str, Any] = field(default_factory=lambda: {"k": 3})
+    is_deaf: bool = False
+    """Whether its k stays as it was, whatever it tells of its trial."""
+    version: int = 1
+    changed: LastChange | None = None
+    """By whom, as its state has it."""
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         if request.method == "PUT":
@@ -84,11 +91,17 @@ class JudgingEngine:
         if request.url.path == "/metrics":
             return httpx.Response(200, text=self.page())
         if request.url.path.endswith("/state"):
-            return httpx.Response(200, json=engine_state(instance=self.instance).as_json())
+            return httpx.Response(200, json=self.state().as_json())
         state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
         if isinstance(state, Exception):
             raise state
         return httpx.Response(200, json=self.tuning(state).as_json())
+
+    def state(self) -> EngineState:
+        k = 3 if self.said in ("changed", "kept") and not self.is_deaf else 5
+        return engine_state(
+            instance=self.instance, version=self.version, k=k, k_set=k, last_change=self.changed
+        )
 
     def page(self) -> str:
         if not self.working:
@@ -106,13 +119,14 @@ class JudgingEngine:
         return "".join(f'vllm:{name}_total{{engine="0"}} {rows[name]}\n' for name in rows)
 
     def tuning(self, state: str) -> Tuning:
+        self.said = state
         over = state not in ("baseline", "changed", "replaced")
         phase: Any = "changed" if state == "replaced" else state
         if self.turns:
             self.turns += phase != self.last
             self.last = phase
         trial = TrialTuning(
-            phase, "ana", {"k": 5}, {"k": 3}, 60.0, 1.0, number=self.number,
+            phase, "ana", {"k": 5}, self.tries, 60.0, 1.0, number=self.number,
             reason="better" if over else None, seconds_left=None if over else 30.0,
             turns=self.turns,
         )  # fmt: skip
@@ -232,6 +246,64 @@ async def test_what_was_taken_back_is_not_said_to_be_in_force(end: str) -> None:
     engine = JudgingEngine(["changed", "changed", end], working=True)
     assert ended(await engine.attended()).trial.state == end
     assert lines(engine)[-1] == ({"k": 5}, {"k": 5}, f"trial {end}: better", None)
+
+
+async def test_a_kept_change_that_the_state_does_not_have_is_told() -> None:
+    engine = JudgingEngine(["baseline", "changed", "kept"], is_deaf=True)
+    end = ended(await engine.attended())
+    assert (end.state, end.is_contradicted) == ("k=5", True)
+    assert end.line() == (
+        "NOT made: the engine says that it kept the change, and its state has k=5"
+    )
+    assert lines(engine)[-1][2] == "trial kept: better; the engine's state has k=5"
+
+
+async def test_a_change_that_the_state_has_after_its_trial_was_reverted_is_told() -> None:
+    engine = JudgingEngine(["baseline", "reverted"])
+    engine.state = lambda: engine_state(k_set=3)  # type: ignore[method-assign]
+    end = ended(await engine.attended())
+    assert end.line() == (
+        "NOT reverted: the engine says that the change is not in force, and its state has k=3"
+    )
+
+
+def change_of(origin: Origin, t: float) -> LastChange:
+    return LastChange(t, "bob", None, {"k": 5}, {"k": 4}, origin)
+
+
+@pytest.mark.parametrize(
+    ("told", "is_told"),
+    [
+        ({"version": 2}, False),  # of later than the trial's end
+        ({"instance": "two"}, False),
+        ({"changed": change_of("operator", 9.0)}, False),
+        ({"changed": change_of("trial", 9.0)}, True),
+        ({"changed": change_of("operator", 0.5)}, True),  # of before the trial
+    ],
+)
+async def test_a_change_by_somebody_else_is_no_contradiction_of_a_trial(
+    told: dict[str, Any], is_told: bool
+) -> None:
+    engine = JudgingEngine(["baseline", "kept"], is_deaf=True)
+
+    def change(event: TrialEvent) -> None:
+        if isinstance(event, TrialSeen):
+            for name, value in told.items():
+                if name != "instance":
+                    setattr(engine, name, value)
+
+    if "instance" in told:
+        engine.state = lambda: engine_state(**told)  # type: ignore[method-assign]
+    assert ended(await engine.attended(change)).is_contradicted is is_told
+
+
+@pytest.mark.parametrize("tries", [{}, {"k": 5}, {"policy": "goodput"}])
+async def test_a_trial_of_another_change_than_was_asked_for_is_not_attended(
+    tries: dict[str, Any],
+) -> None:
+    engine = JudgingEngine(["baseline", "kept"], named=1, tries=tries)
+    with pytest.raises(NotAnEngine, match="a trial of another change"):
+        await engine.attended()
 
 
 async def test_an_audit_log_that_cannot_be_written_ends_no_trial() -> None:
@@ -361,6 +433,8 @@ async def test_a_trial_left_to_an_engine_that_cannot_be_asked_is_begun_all_the_s
     assert isinstance(unseen.error, Unreachable)
     other = JudgingEngine(["baseline"], named=1, number=2)
     assert [event async for event in other.trial().detach()][-1] == TrialUnseen(None)
+    strange = JudgingEngine(["baseline"], named=1, tries={"k": 5})
+    assert [event async for event in strange.trial().detach()][-1] == TrialUnseen(None)
 
 
 async def test_a_trial_is_in_the_audit_log_before_anything_else_is_asked() -> None:
