@@ -20,6 +20,7 @@ A message is one line that says what happened, where, and what to do.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,20 +65,31 @@ class NoMemory(SpecdeckError):
 
 _NO_THREAD = ("can't start new thread", "cannot join thread before it is started")
 """Python has no exception of its own for these; the second comes of clearing up after the first."""
+_NO_ROOM = ("failed to map segment from shared object", "cannot allocate memory")
+"""Nor for a library that finds no memory to be loaded into: glibc's words."""
 
 
-def find_no_memory(error: BaseException) -> NoMemory | None:
-    """The error of a process that gets no more memory, or no thread; None for any other.
+def find_shortage(error: BaseException) -> SpecdeckError | None:
+    """The error of a process that gets no more memory, thread or open file; None for any other.
 
-    >>> print(find_no_memory(RuntimeError("can't start new thread")))
+    >>> print(find_shortage(RuntimeError("can't start new thread")))
     out of memory
-    >>> find_no_memory(RuntimeError("the loop is closed")) is None
+    >>> print(find_shortage(OSError(errno.EMFILE, "Too many open files")))
+    too many open files
+    >>> find_shortage(RuntimeError("the loop is closed")) is None
     True
     """
     if isinstance(error, NoMemory):
         return error
-    is_no_thread = isinstance(error, RuntimeError) and str(error) in _NO_THREAD
-    if not (is_no_thread or isinstance(error, MemoryError)):
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        return UsageError("too many open files", remedy="raise the limit (ulimit -n)")
+    is_memory = (
+        isinstance(error, MemoryError)
+        or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+        or (isinstance(error, RuntimeError) and str(error) in _NO_THREAD)
+        or (isinstance(error, ImportError) and any(words in str(error) for words in _NO_ROOM))
+    )
+    if not is_memory:
         return None
     return NoMemory("out of memory", remedy="raise the limit (`ulimit -v`), or end other processes")
 

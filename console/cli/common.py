@@ -22,7 +22,7 @@ from specdeck.console.cli.crash import report_crash
 from specdeck.console.cli.first_and_last import INTERRUPTED
 from specdeck.console.cli.output import log
 from specdeck.console.cli.signals import ARRIVAL, SIGNALS, wake_at_signals
-from specdeck.engine.errors import SpecdeckError, UsageError, find_no_memory
+from specdeck.engine.errors import SpecdeckError, UsageError, find_shortage
 from specdeck.engine.metrics.exposition import LOOPBACK
 from specdeck.engine.paths import locations
 
@@ -132,6 +132,18 @@ def defer_collection() -> None:
     gc.disable()
 
 
+def _load_thread_exit() -> None:
+    """Loads the library that glibc ends a thread with, while there is memory for it.
+
+    It is looked for at the first end of a thread, and the process aborted where it is not found:
+    with the terminal as the console has it.
+    """
+    import ctypes
+
+    with suppress(OSError):  # another C library requires none
+        ctypes.CDLL("libgcc_s.so.1")
+
+
 async def run_console(app: Console, engines: Sequence[MonitoredEngine]) -> int:
     """Runs the console; the exit code, 130 when a signal ended it.
 
@@ -139,6 +151,7 @@ async def run_console(app: Console, engines: Sequence[MonitoredEngine]) -> int:
     was started here runs on. Raises Crash for a defect, and NoMemory, when the terminal
     is restored.
     """
+    _load_thread_exit()
     loop, signalled = asyncio.get_running_loop(), False
 
     def end() -> None:
@@ -170,8 +183,8 @@ async def run_console(app: Console, engines: Sequence[MonitoredEngine]) -> int:
         # As where its own task is cancelled: Textual ends then as if somebody had left.
         defect = RuntimeError("it ended, and nothing had told it to")
     if defect is not None:
-        if (lack := find_no_memory(defect)) is not None:
-            raise lack from defect
+        if (shortage := find_shortage(defect)) is not None:
+            raise shortage from defect
         raise report_crash(defect, locations(os.environ).crashes) from defect
     return INTERRUPTED if signalled else app.return_code or 0
 

@@ -27,7 +27,7 @@ from specdeck.console.cli.output import (
 )
 from specdeck.console.cli.signals import exit_interrupted, interrupt_at_signals
 from specdeck.engine.client.secret import hide_secrets
-from specdeck.engine.errors import ConfigError, SpecdeckError, UsageError, find_no_memory
+from specdeck.engine.errors import ConfigError, SpecdeckError, UsageError, find_shortage
 
 OWN_FAILURE = 70
 """EX_SOFTWARE of sysexits.h: a script must not take it for a check that failed."""
@@ -173,7 +173,7 @@ def outcome(arguments: Sequence[str]) -> int:
     except OSError as error:
         failure, trace = _from_system(error), traceback.format_exc()
     except Exception as error:  # noqa: BLE001  # the last line of defence: no traceback unasked
-        failure, trace = find_no_memory(error) or _defect(error), traceback.format_exc()
+        failure, trace = find_shortage(error) or _defect(error), traceback.format_exc()
     if debug:
         for line in hide_secrets(trace).rstrip().split("\n"):
             log(f"  {line}")  # what stands at the margin is specdeck's own word
@@ -207,10 +207,8 @@ def _from_system(error: OSError) -> SpecdeckError:
     are the world's; what else fails is a defect.
     """
     reason = (error.strerror or type(error).__name__).lower()
-    if error.errno in (errno.EMFILE, errno.ENFILE):  # whichever file was the next
-        return UsageError(reason, remedy="raise the limit (ulimit -n)")
-    if error.errno == errno.ENOMEM and (lack := find_no_memory(MemoryError())):
-        return lack
+    if (shortage := find_shortage(error)) is not None:  # whichever file was the next
+        return shortage
     if error.filename is not None:
         return UsageError(f"{str(error.filename)[:200]}: {reason}", remedy="check the path")
     if error.errno == errno.ENOENT and _is_folder_gone():  # getcwd has no name for it

@@ -137,7 +137,9 @@ class SparingDriver(LinuxDriver):
                 if selector.select(_TICK_S):
                     data = self._read()
                     if not data:
-                        return
+                        # Of a terminal that is gone, which ends the console; or a program that
+                        # had turned it to lines for a while, and Ctrl-D.
+                        self.exit_event.wait(_TICK_S)
                     self._send(arriving.feed(data))
                 self._send(arriving.tick())
 

@@ -9,6 +9,8 @@ from typing import Literal
 
 from specdeck.console.widgets.cells import BLANK, NOTHING, Cell, Cells, Row
 
+_LEAST, _MOST = 1e-6, 1e300
+"""The peaks that an axis is made for: what is less is drawn as nothing, and no end is infinite."""
 _STEPS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 
 
@@ -17,9 +19,12 @@ def nice_bound(peak: float) -> float:
 
     >>> [nice_bound(peak) for peak in (0.0, 0.7, 7.0, 512.0, 1001.0)]
     [1.0, 0.8, 8.0, 600.0, 1500.0]
+    >>> nice_bound(5e-324), nice_bound(1e-10)
+    (1.0, 1.0)
     """
-    if peak <= 0:
+    if peak < _LEAST:
         return 1.0
+    peak = min(peak, _MOST)
     unit = 10.0 ** math.floor(math.log10(peak))
     return round(next(step for step in _STEPS if step * unit >= peak * (1 - 1e-9)) * unit, 9)
 

@@ -17,6 +17,8 @@ WIDTH: Final = 960
 HEIGHT: Final = 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 58, 34
 _TICKS: Final = 8
+_LEAST_PEAK: Final = 1e-6
+"""What lies below is drawn as nothing."""
 _ROWS: Final = 2
 """Of labels of marks, one above the other."""
 _LONGEST_LABEL: Final = 18
@@ -201,7 +203,7 @@ def _find_top(chart: Chart) -> float:
     if chart.unit == "%":
         return 1.0
     high = max((one.high for one in chart.points if one is not None), default=0.0)
-    if not (math.isfinite(high) and high > 0):
+    if not (math.isfinite(high) and high > _LEAST_PEAK):
         return 1.0
     size = 10.0 ** math.floor(math.log10(high))
     return next(size * step for step in (1, 2, 4, 5, 8, 10, 20) if high <= size * step)

@@ -20,6 +20,7 @@ import httpx
 import pytest
 from tests.support.engine_state import engine_state
 from tests.support.http_engine import HttpEngine, serve_engine
+from tests.support.pages import recorded_page
 from tests.support.unread_stdout import unread_stdout
 
 from specdeck.console.cli.check import CheckSeries, read_again
@@ -401,8 +402,9 @@ def test_a_breaker_that_is_acknowledged_and_drafts_on_is_not_told_as_open(
     monkeypatch.setenv("SPECDECK_ADMIN_TOKEN", TOKEN)
     engine.wrong = {"prompt 17"}
     # By the time of the proof its state is of the change, and of another breaker.
-    acknowledged = replace(STATE, version=1, breaker="closed", capabilities=STATE.capabilities)
+    acknowledged = replace(STATE, version=1, breaker="closed")
     engine.answers[f"{PREFIX}/state"] = (200, acknowledged.as_json())
+    engine.answers["/metrics"] = (200, recorded_page("speculative"))
     assert check(engine, prompts, "--trip", "--json") == 1
     said = capsys.readouterr()
     assert "the breaker is NOT open" in said.err
