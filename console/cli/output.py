@@ -128,11 +128,15 @@ def _write(stream: TextIO, text: str) -> None:
     Waits for whoever reads it, a pager or a terminal far away, until a signal has the command
     end: from then on what nobody takes is left out.
     """
-    data = text.encode(stream.encoding or "utf-8", "replace")
+    # While the console is up, stderr is Textual's stand-in, which has no encoding and no file.
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    data = text.encode(encoding, "replace")
     try:
         file = stream.fileno()
     except (OSError, ValueError):  # kept in memory
-        stream.write(data.decode(stream.encoding or "utf-8"))
+        file = -1
+    if file < 0:
+        stream.write(data.decode(encoding))
         stream.flush()
         return
     stream.flush()

@@ -9,7 +9,8 @@ import select
 import struct
 import subprocess
 import termios
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 
 class PseudoTerminal:
@@ -42,6 +43,16 @@ class PseudoTerminal:
     def modes(self) -> list[object]:
         """The terminal's modes, as termios has them."""
         return list(termios.tcgetattr(self._slave))
+
+    @contextmanager
+    def in_lines(self) -> Iterator[None]:
+        """Has the terminal collect lines, as some other program may, while the block runs."""
+        before = termios.tcgetattr(self._slave)
+        lines = termios.tcgetattr(self._slave)
+        lines[3] |= termios.ICANON
+        termios.tcsetattr(self._slave, termios.TCSANOW, lines)
+        yield
+        termios.tcsetattr(self._slave, termios.TCSANOW, before)
 
     def press(self, keys: str) -> None:
         """Types."""

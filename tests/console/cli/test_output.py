@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from tests.support.http_engine import HttpEngine, serve_engine
 
 import specdeck.console.cli
 from specdeck.console.cli.main import outcome
-from specdeck.console.cli.output import draw_lines, draw_over, log, print_lines
+from specdeck.console.cli.output import LogLines, draw_lines, draw_over, log, print_lines
 from specdeck.engine.launch import process
 from specdeck.engine.launch.registry import Record, Registry
 from specdeck.engine.protocol.messages import PREFIX, Capability
@@ -293,3 +294,25 @@ def test_what_libraries_warn_of_is_one_line(tmp_path: Path) -> None:
     )  # fmt: skip
     assert_harmless(done.stderr)
     assert [line.startswith("specdeck: ") for line in done.stderr.splitlines()] == [True, True]
+
+
+def test_a_line_reaches_a_stderr_that_is_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Textual's stand-in has no encoding, and says that its file is -1."""
+
+    class StandIn:
+        def __init__(self) -> None:
+            self.text = ""
+
+        def write(self, text: str) -> None:
+            self.text += text
+
+        def flush(self) -> None:
+            """As any stream has."""
+
+        def fileno(self) -> int:
+            return -1
+
+    monkeypatch.setattr(sys, "stderr", seen := StandIn())
+    log("k 3 → 5")
+    LogLines().emit(logging.LogRecord("asyncio", logging.ERROR, "", 1, "never %s", ("read",), None))
+    assert seen.text == "k 3 → 5\nspecdeck: never read\n"

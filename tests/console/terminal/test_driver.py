@@ -336,6 +336,18 @@ def test_a_console_without_a_shell_is_drawn_anew_after_a_stop(
     leave(console, drawn)
 
 
+def test_an_empty_read_is_no_end_of_the_keys(start: StartConsole) -> None:
+    console = start("sparing")
+    console.until(_is_settled)
+    with console.in_lines():
+        console.send(b"\x04")
+        console.drain(0.5)
+    console.press("?")
+    console.until(lambda shown: "draft one more token" in shown.lower())
+    console.press("qq")
+    assert console.wait() == 0
+
+
 def test_bytes_that_no_keyboard_sends_end_nothing(start: StartConsole) -> None:
     console = start("sparing")
     console.until(_is_settled)
