@@ -81,7 +81,7 @@ def test_vllm_parses_the_command_line_of_every_sample() -> None:
         input=json.dumps(lines),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,  # of a machine with much else to do
         env={"VLLM_PLUGINS": "", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "PATH": ""},
     )
     assert answer.returncode == 0, answer.stderr[-2000:]

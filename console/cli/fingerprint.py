@@ -193,12 +193,14 @@ def verify(
         return event_loop.run(_verify_name(fingerprints, to.url, name, as_json=as_json))
     webhook = Expectations(webhook_env=webhook_env).open_webhook()
     exports = Exports(metrics_port, metrics_file, webhook, metrics_address)
-    watcher = DriftWatcher(
-        lambda pinned: _fetch(
-            fingerprints, to.url, behaviour=_is_probed(pinned) if behaviour is None else behaviour
-        ),
-        _pin_file(fingerprints, to, expect),
-    )
+
+    async def fetch(pinned: Fingerprint | None) -> Fingerprint:
+        if behaviour and pinned is not None:
+            _require_behaviour(pinned)
+        probes = _is_probed(pinned) if behaviour is None else behaviour
+        return await _fetch(fingerprints, to.url, behaviour=probes)
+
+    watcher = DriftWatcher(fetch, _pin_file(fingerprints, to, expect))
 
     async def run() -> int:
         await watcher.open()
@@ -240,6 +242,8 @@ def diff(
         to, fingerprints = _open(one, api_key_env)
         before = read_pin(_find_pin(fingerprints, to))
         after = event_loop.run(side(one))
+    if behaviour:
+        _require_behaviour(before, after)
     found = Verification(compare(before, after))
     lines = partial(comparison_lines, found.comparison, full=True)
     print_verdict(found.as_json(), lines, as_json=as_json)
@@ -470,6 +474,15 @@ async def _fetch(fingerprints: Fingerprints, url: str, *, behaviour: bool = Fals
     return await fingerprints.fetch_with_behaviour(
         url, on_progress=log_progress, on_answer=log_answer
     )
+
+
+def _require_behaviour(*sides: Fingerprint) -> None:
+    """Raises UsageError where --behaviour has nothing to compare with."""
+    if any(side.behaviour is None for side in sides):
+        raise UsageError(
+            "--behaviour compares what both sides were probed for, and one was not",
+            remedy="pin with `specdeck fingerprint pin URL --behaviour`",
+        )
 
 
 def _is_probed(pinned: Fingerprint | None) -> bool:

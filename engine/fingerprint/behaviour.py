@@ -7,6 +7,7 @@ and how far the repetitions differ decides how coarsely log-probabilities are ta
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,9 +22,13 @@ FINEST = 1e-4
 """The smallest step of a log-probability, in nats: kernels of another order of summing
 differ by more in bfloat16, and in float32 on all but the sharpest tokens."""
 
-_LADDER = 8.0
+_LADDER = _NOISIER = 8.0
 _ABOVE_NOISE = 4.0
 """A step is so many times the noise that was seen, so that a repetition rarely crosses it."""
+
+_BY_CHANCE = 0.001
+"""That an engine agrees with itself so much less often and nothing has changed: a nightly look
+calls it once in some years."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,11 @@ class Behaviour:
     missing: tuple[str, ...] = ()
     """Arms that could not be asked, each with its reason."""
     probe_set: int = PROBE_SET
+
+    @property
+    def asked(self) -> int:
+        """Answers that were asked for."""
+        return self.runs * sum(len(answers) for answers in self.arms.values())
 
     @property
     def step(self) -> float:
@@ -198,6 +208,30 @@ def moved_probes(before: Behaviour, after: Behaviour) -> tuple[MovedProbe, ...]:
     return tuple(sorted(found, key=lambda one: (one.probe, one.arm)))
 
 
+def explain_lost_agreement(before: Behaviour, after: Behaviour) -> str | None:
+    """How much less an engine agrees with itself than it did; None where chance may have done it.
+
+    By Fisher's exact test, one-sided: so many disagreements or more among the later answers.
+
+    >>> once = {"serving": (ProbeAnswer((1,), (-0.1,)),) * 16}
+    >>> explain_lost_agreement(Behaviour(once, 3, 1.0, 0.0), Behaviour(once, 3, 0.75, 0.0))
+    '75.0 % of answers agree over 3 runs, 100.0 % did'
+    >>> explain_lost_agreement(Behaviour(once, 3, 1.0, 0.0), Behaviour(once, 3, 0.96, 0.0))
+    """
+    if before.probe_set != after.probe_set or not (before.asked and after.asked):
+        return None
+    were, are = (round((1 - one.agreement) * one.asked) for one in (before, after))
+    apart, of = were + are, before.asked + after.asked
+    ways = (
+        math.comb(apart, count) * math.comb(of - apart, after.asked - count)
+        for count in range(are, min(apart, after.asked) + 1)
+    )
+    if sum(ways) / math.comb(of, after.asked) > _BY_CHANCE:
+        return None
+    agree = f"{after.agreement:.1%} of answers agree over {after.runs} runs"
+    return f"{agree}, {before.agreement:.1%} did".replace("%", " %")
+
+
 def explain_incomparable(before: Behaviour, after: Behaviour) -> Iterator[str]:
     """Why two behaviours cannot be told to be the same, though no probe may have moved."""
     if before.probe_set != after.probe_set:
@@ -207,6 +241,12 @@ def explain_incomparable(before: Behaviour, after: Behaviour) -> Iterator[str]:
         names = ", ".join(sorted(before.arms.keys() ^ after.arms.keys()))
         why = "; ".join(dict.fromkeys((*before.missing, *after.missing)))
         yield f"behaviour: one side alone was asked for {names}" + (f" ({why})" if why else "")
+    if after.noise > _NOISIER * max(before.noise, FINEST):
+        # Its own noise would hide whatever has moved: it decides how coarsely is compared.
+        yield (
+            f"behaviour: log-probabilities differ by up to {after.noise:.2g} from run to run,"
+            f" where {before.noise:.2g} was seen: probe it again, without other traffic"
+        )
 
 
 def _first_difference(old: Sequence[int], new: Sequence[int]) -> int | None:

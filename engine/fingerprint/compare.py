@@ -7,7 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from specdeck.engine.fingerprint.behaviour import MovedProbe, explain_incomparable, moved_probes
+from specdeck.engine.fingerprint.behaviour import (
+    MovedProbe,
+    explain_incomparable,
+    explain_lost_agreement,
+    moved_probes,
+)
 from specdeck.engine.fingerprint.digest import canonical
 from specdeck.engine.fingerprint.fingerprint import Fingerprint
 from specdeck.engine.text import format_value
@@ -74,7 +79,8 @@ class Comparison:
     @property
     def layers(self) -> dict[str, bool | None]:
         """Which layer moved; None for a behaviour that was not tried on both sides."""
-        behaviour = bool(self.probes) if self._is_probed else None
+        moved = bool(self.probes) or any(_lost_agreement(self.before, self.after))
+        behaviour = moved if self._is_probed else None
         return {
             "build": self.before.build != self.after.build,
             "path": self.before.path != self.after.path,
@@ -189,8 +195,9 @@ def _verdicts(
     probes: tuple[MovedProbe, ...],
 ) -> Iterator[tuple[PathVerdict, str]]:
     stray = _find_stray_change(before, after, found)
-    if probes and not found and not stray:
-        yield "behaviour", f"{WORDS['behaviour']}: {_probes(probes)}"
+    behaviour = [*([_probes(probes)] if probes else []), *_lost_agreement(before, after)]
+    if behaviour and not found and not stray:
+        yield "behaviour", f"{WORDS['behaviour']}: {'; '.join(behaviour)}"
     unread = _find_unread([d.fact for d in found], before, after)
     known = [d for d in found if d.fact not in unread]
     upgraded = any(d.fact == "engine.vllm" for d in known)
@@ -203,14 +210,21 @@ def _verdicts(
             yield kind, f"{WORDS[kind]}: {_list_changes(named)}"
     if stray:
         yield "runtime", stray
-    if probes and (found or stray):
-        yield "behaviour", f"behaviour changed with it: {_probes(probes)}"
+    if behaviour and (found or stray):
+        yield "behaviour", f"behaviour changed with it: {'; '.join(behaviour)}"
     reasons = tuple(_unknown_reasons(before, after, found))
     if reasons:
         yield "unknown", f"{WORDS['unknown']}: {'; '.join(reasons[:3])}"
-    elif not found and not probes and not stray:
+    elif not found and not behaviour and not stray:
         also = ", as far as it is known" if after.partial else ""
         yield "same", WORDS["same"] + also
+
+
+def _lost_agreement(before: Fingerprint, after: Fingerprint) -> Iterator[str]:
+    """How much less the engine agrees with itself than it did, where it was probed twice."""
+    if before.behaviour is not None and after.behaviour is not None:
+        lost = explain_lost_agreement(before.behaviour, after.behaviour)
+        yield from filter(None, [lost])
 
 
 def _system_fingerprint_moved(before: Fingerprint, after: Fingerprint) -> bool | None:

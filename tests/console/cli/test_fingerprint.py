@@ -254,6 +254,19 @@ def test_the_name_of_a_behaviour_cannot_be_expected(
     assert len(said.err.splitlines()) == 1
 
 
+def test_a_behaviour_is_compared_with_another_or_not_at_all(
+    engine: FactsEngine, capsys: Captured
+) -> None:
+    assert deck("pin", engine.url) == 0
+    for words in (("verify", "--behaviour"), ("diff", "--behaviour")):
+        capsys.readouterr()
+        assert deck(*words, engine.url) == 2
+        assert "what both sides were probed for" in capsys.readouterr().err.splitlines()[-1]
+        assert deck(words[0], engine.url) == 0
+    assert deck("pin", engine.url, "--behaviour") == 0
+    assert deck("verify", "--behaviour", engine.url) == 0
+
+
 @pytest.mark.parametrize("words", [("verify",), ("diff",), ("pin",)])
 def test_an_empty_expectation_is_not_the_default_pin(
     engine: FactsEngine, capsys: Captured, words: tuple[str, ...]

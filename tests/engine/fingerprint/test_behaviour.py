@@ -4,7 +4,14 @@ import random
 
 import pytest
 
-from specdeck.engine.fingerprint.behaviour import Behaviour, ProbeAnswer, moved_probes, settle
+from specdeck.engine.fingerprint.behaviour import (
+    Behaviour,
+    ProbeAnswer,
+    explain_incomparable,
+    explain_lost_agreement,
+    moved_probes,
+    settle,
+)
 
 
 def answers(noise: float = 0.0, shift: float = 0.0, seed: int = 1) -> list[ProbeAnswer]:
@@ -85,3 +92,30 @@ def test_two_probe_sets_are_not_compared() -> None:
     old = settle({"serving": [answers()]}, ())
     new = Behaviour(settle({"serving": [answers(0, 1.0)]}, ()).arms, 1, 1.0, 0.0, probe_set=99)
     assert moved_probes(old, new) == ()
+
+
+def answered(wrong: float, seed: int) -> Behaviour:
+    """An engine that answers so many of its requests with another token."""
+    steady, shaking = answers(), random.Random(seed)
+    other = ProbeAnswer((666,) * 24, (-9.0,) * 24)
+    repeats = [[other if shaking.random() < wrong else one for one in steady] for _ in range(3)]
+    return settle({"serving": repeats, "target-only": repeats}, ())
+
+
+def test_an_engine_that_agrees_with_itself_no_more_has_changed() -> None:
+    found = explain_lost_agreement(answered(0.0, 1), answered(0.3, 1))
+    assert found is not None
+    assert found.endswith("agree over 3 runs, 100.0 % did")
+
+
+@pytest.mark.parametrize("wrong", [0.0, 0.02, 0.2])
+def test_an_engine_that_disagrees_as_ever_has_not(wrong: float) -> None:
+    looks = [answered(wrong, seed) for seed in range(30)]
+    assert [explain_lost_agreement(looks[0], one) for one in looks[1:]] == [None] * 29
+
+
+def test_noise_of_its_own_hides_no_move_of_an_engine() -> None:
+    before = runs(1e-3, 1)
+    assert not [*explain_incomparable(before, runs(2e-3, 2))]
+    (reason,) = explain_incomparable(before, runs(3.0, 2))
+    assert "from run to run" in reason

@@ -122,6 +122,24 @@ def test_behaviour_alone_is_the_alarm(fingerprints: Any) -> None:
     assert found.as_json()["probes"][0]["logprob"] == 0.25
 
 
+def test_an_engine_that_agrees_less_with_itself_behaves_otherwise(fingerprints: Any) -> None:
+    probes = {"serving": (ProbeAnswer((1, 7), (-0.1, -0.5)),) * 16}
+    before, after = (
+        replace(fingerprints.seen(), behaviour=Behaviour(probes, 3, agreement, 0.0))
+        for agreement in (1.0, 0.7)
+    )
+    found = compare(before, after)
+    assert found.verdicts == (
+        (
+            "behaviour",
+            "behaviour changed with nothing else: 70.0 % of answers agree over 3 runs, 100.0 % did",
+        ),
+    )
+    assert found.layers["behaviour"]
+    assert not found.probes
+    assert compare(after, after).same
+
+
 def test_behaviour_that_a_knob_explains_is_no_alarm(fingerprints: Any) -> None:
     before = replace(fingerprints.seen(), behaviour=behaviour())
     after = replace(fingerprints.seen(config__model__dtype="float32"), behaviour=behaviour(token=8))
