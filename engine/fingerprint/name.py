@@ -75,8 +75,11 @@ def is_name(expected: str) -> bool:
 
     >>> is_name("sd1:p0123456789abcdef"), is_name("pins/prod.json")
     (True, False)
+    >>> is_name("sd1:p0123456789abcdef+k0"), is_name("sd1:p0123456789abcdef+kx")
+    (True, False)
     """
-    return layer_of(own_part(expected)) is not None
+    _, pinned, k = expected.partition("+k")
+    return layer_of(own_part(expected)) is not None and (not pinned or k.isdecimal())
 
 
 def own_part(name: str) -> str:
