@@ -24,6 +24,7 @@ from specdeck.engine.config.vllm_args import (
 )
 from specdeck.engine.config.yaml_source import Document, quote, read
 from specdeck.engine.fingerprint.secrecy import contains_secret
+from specdeck.engine.fingerprint.secret_names import is_secret_variable
 from specdeck.engine.paths import locations
 from specdeck.engine.policy.parameters import block_of
 from specdeck.engine.protocol.methods import SPECULATIVE
@@ -57,9 +58,6 @@ REFUSED: Final[dict[str, str]] = {
 }
 """Engine arguments under which specdeck could not reach the engine it starts."""
 
-_SECRET_WORDS = frozenset(
-    {"KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "CREDENTIALS"}
-)
 _POINTERS = frozenset({"FILE", "PATH", "ENV", "NAME", "DIR"})
 """A variable that ends so only says where a secret lies."""
 
@@ -268,12 +266,13 @@ def _check_environment(document: Document, environment: Mapping[str, str]) -> No
 def holds_secret(name: str) -> bool:
     """Whether a variable of this name holds a secret.
 
-    >>> names = ("HF_TOKEN", "TOKENIZERS_PARALLELISM", "KEY_FILE", "AWS_KEY_ID")
+    >>> names = ("HF_TOKEN", "TOKENIZERS_PARALLELISM", "KEY_FILE", "AWS_KEY_ID", "REDIS_PW")
     >>> [name for name in names if holds_secret(name)]
-    ['HF_TOKEN', 'AWS_KEY_ID']
+    ['HF_TOKEN', 'AWS_KEY_ID', 'REDIS_PW']
+    >>> holds_secret("VLLM_SHARED_EXPERTS_STREAM_TOKEN_THRESHOLD")
+    False
     """
-    words = name.upper().split("_")
-    return not _SECRET_WORDS.isdisjoint(words) and words[-1] not in _POINTERS
+    return is_secret_variable(name) and name.upper().split("_")[-1] not in _POINTERS
 
 
 def _check_sampling(

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from specdeck.engine.files import read_file, replace_file
-from specdeck.engine.fingerprint.secrecy import drop_secrets
+from specdeck.engine.fingerprint.secret_names import drop_secrets
 from specdeck.engine.text import find_nearest
 
 Kind = Literal["int", "float", "bool", "flag", "str", "size", "json", "any"]

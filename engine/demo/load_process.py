@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 
-from specdeck.engine.fingerprint.secrecy import drop_secrets
+from specdeck.engine.fingerprint.secret_names import drop_secrets
 
 PROFILES = ("predictable", "hard", "mixed", "burst", "prompts")
 """The profiles of `engine.demo.profiles`, in the order in which they are stepped through."""

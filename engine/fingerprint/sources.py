@@ -15,7 +15,8 @@ from typing import Any
 
 from specdeck.engine.files import read_file
 from specdeck.engine.fingerprint.digest import canonical
-from specdeck.engine.fingerprint.secrecy import is_secret, redact
+from specdeck.engine.fingerprint.secrecy import redact
+from specdeck.engine.fingerprint.secret_names import is_secret
 
 LARGEST = 64_000_000
 """Bytes of a model's file that is read whole, such as a tokenizer.json: the largest have 40 MB."""

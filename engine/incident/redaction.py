@@ -21,7 +21,8 @@ from typing import Any, Final
 from urllib.parse import quote, quote_plus
 
 from specdeck.engine.client.secret import hide_secrets
-from specdeck.engine.fingerprint.secrecy import MASK, is_secret, redact
+from specdeck.engine.fingerprint.secrecy import MASK, redact
+from specdeck.engine.fingerprint.secret_names import is_secret, is_secret_variable
 from specdeck.engine.protocol.codec import loads, mend_text
 
 WITHHELD: Final = "(withheld)"
@@ -243,7 +244,7 @@ def list_secrets(environment: Mapping[str, str]) -> tuple[str, ...]:
     >>> list_secrets({"HF_TOKEN": "abc-def-ghi", "VLLM_MAX_TOKENS": "100000000"})
     ('abc-def-ghi',)
     """
-    return tuple(value for name, value in environment.items() if is_secret(name) and value)
+    return tuple(value for name, value in environment.items() if is_secret_variable(name) and value)
 
 
 def _may_speak(value: Any) -> bool:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from specdeck.engine.errors import EngineError
-from specdeck.engine.fingerprint.secrecy import drop_secrets
+from specdeck.engine.fingerprint.secret_names import drop_secrets
 from specdeck.engine.launch.registry import Record, Registry
 from specdeck.engine.launch.stop import stop_engine
 

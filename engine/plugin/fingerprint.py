@@ -33,7 +33,8 @@ from typing import Any
 from specdeck import __version__
 from specdeck.engine.fingerprint.digest import cache_file
 from specdeck.engine.fingerprint.name import compute_name
-from specdeck.engine.fingerprint.secrecy import drop_secrets, is_secret, redact
+from specdeck.engine.fingerprint.secrecy import MASK, name_items, name_values, redact
+from specdeck.engine.fingerprint.secret_names import drop_secrets, is_secret
 from specdeck.engine.fingerprint.sources import numeric_variables, parse_mapped_libraries, text
 from specdeck.engine.plugin.contract import Loss, by_loss, describe_gaps
 from specdeck.engine.plugin.engine import Build
@@ -154,12 +155,17 @@ def plain(value: Any, depth: int = 0) -> Any:
         return None
     if isinstance(value, Mapping):
         return {
-            redact(str(k)): plain(v, depth + 1) for k, v in value.items() if not is_secret(str(k))
+            redact(key): plain(held, depth + 1)
+            for key, borne, held in name_values(value)
+            if not is_secret(borne)
         }
     if isinstance(value, set | frozenset):
         return sorted(str(plain(item, depth + 1)) for item in value)
     if isinstance(value, list | tuple):
-        return [plain(item, depth + 1) for item in value]
+        return [
+            MASK if is_secret(borne) else plain(item, depth + 1)
+            for borne, item in name_items("", value)
+        ]
     if dataclasses.is_dataclass(value):
         return _section(value, depth + 1)
     if isinstance(value, type) or callable(value):
