@@ -70,7 +70,7 @@ class Traffic:
         except httpx.HTTPError as error:
             raise Refusal(f"{type(error).__name__}: {error}") from error
         if not reply.is_success:
-            raise Refusal(redact(f"{reply.status_code}: {reply.text[:300]}"))
+            raise Refusal(f"{reply.status_code}: {redact(reply.text)[:300]}")
         choice = reply.json()["choices"][0]
         found = choice["logprobs"]["top_logprobs"] if margins else []
         return Output(tuple(choice["token_ids"]), tuple(map(_margin, found)), choice["text"])

@@ -136,13 +136,13 @@ class _Assembly:
         """The last one with the plugin's word: an engine that hangs still tells its counters."""
         hide = self._redactor.hide
         self._made = Material(hide(sources.url), hide(sources.name), span, written)
-        self._made.missing.update(sources.missing or {})
+        self._made.missing.update(self._hide_reasons(sources.missing or {}))
 
     def run(self) -> Material:
         made, live = self._made, self._live
         made.up = None if live is None else live.up
         if live is not None:
-            made.missing.update({name: hide for name, hide in self._hide_reasons(live.missing)})
+            made.missing.update(self._hide_reasons(live.missing))
         if self._sources.history is not None:
             self._try("recording", lambda: self._read_history(_require(self._sources.history)))
         self._on_progress("the store")
@@ -158,7 +158,7 @@ class _Assembly:
         return made
 
     def _hide_reasons(self, missing: Mapping[str, str]) -> Iterable[tuple[str, str]]:
-        return ((name, self._redactor.hide(reason)) for name, reason in missing.items())
+        return ((name, self._redactor.hide(reason)[:300]) for name, reason in missing.items())
 
     def _try(self, name: str, read: Callable[[], _T]) -> _T | None:
         """What `read` brings; None, and the reason, where it fails."""
@@ -166,7 +166,7 @@ class _Assembly:
             return read()
         except (SpecdeckError, OSError, sqlite3.Error, ValueError) as error:
             words = error.line() if isinstance(error, SpecdeckError) else str(error)
-            self._made.missing[name] = self._redactor.hide(oneline(words)[:300])
+            self._made.missing[name] = self._redactor.hide(oneline(words))[:300]
             return None
 
     def _read_history(self, history: History) -> None:
@@ -366,7 +366,7 @@ class _Assembly:
             if made.diagnosis is not None:
                 made.diagnosis = replace(made.diagnosis, options=self._hide_options())
         except Exception as error:  # noqa: BLE001  # a file without causes is better than none
-            made.missing["why.json"] = self._redactor.hide(f"{type(error).__name__}: {error}"[:300])
+            made.missing["why.json"] = self._redactor.hide(f"{type(error).__name__}: {error}")[:300]
         first = next(iter(made.diagnosis.causes), None) if made.diagnosis is not None else None
         if first is not None and not made.is_later(first):
             is_acceptance = made.fall is not None and made.fall.figure == "acceptance"

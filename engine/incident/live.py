@@ -90,4 +90,4 @@ async def ask_engine(
 
 
 def _reason(error: SpecdeckError) -> str:
-    return oneline(error.line())[:300]
+    return oneline(error.line())

@@ -84,7 +84,7 @@ def write_incident(
                 readings, kept = _cut_recording(history, target, made.span, redactor)
             except (SpecdeckError, OSError) as error:
                 words = error.line() if isinstance(error, SpecdeckError) else str(error)
-                made.missing[RECORDING] = redactor.hide(oneline(words)[:300])
+                made.missing[RECORDING] = redactor.hide(oneline(words))[:300]
             else:
                 members[RECORDING] = target
                 if kept.start > made.span.start:

@@ -194,11 +194,11 @@ def _one(
     found = _EXCEPTION.match(text)
     if found is None:
         return index, None
-    message = (found.group(2) or "")[:_LONGEST]
+    message = redact(found.group(2) or "")[:_LONGEST]  # a cut hides what tells a credential
     if "validation error" in message and index + 1 < len(stream):
         # pydantic: a count, then the indented details
         detail = next((t.strip() for _, t in stream[index + 1 : index + 4] if t[:1] == " "), "")
-        detail = re.sub(r" \[type=.*", "", detail[:_LONGEST])
+        detail = re.sub(r" \[type=.*", "", redact(detail)[:_LONGEST])
         message = detail.removeprefix("Value error, ") or message
     return index + 1, _Raised(number, found.group(1), message.strip(), _frame(place), cause)
 

@@ -7,6 +7,7 @@ import html
 import json
 import re
 import time
+import unicodedata
 from urllib.parse import quote
 
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specdeck.engine.fingerprint.secrecy import MASK
-from specdeck.engine.incident.redaction import LONGEST_TEXT, WITHHELD, Redactor
+from specdeck.engine.incident.redaction import LONGEST_TEXT, WITHHELD, Redactor, list_secrets
 from specdeck.engine.plugin.fingerprint import plain
 
 KEY = "zq7-planted-credential-x1"
@@ -36,6 +37,16 @@ PROMPT = "Dear Ann Example your biopsy results are"
         f"password is {KEY}",
         f"X-Specdeck-Token: {KEY}",
         f'{{"secret_access_key": "{KEY}"}}',
+        json.dumps(json.dumps(json.dumps({"password": KEY}))),
+        f"{{'password': b'{KEY}'}}",
+        f"password=SecretStr('{KEY}')",
+        f"password => {KEY}",
+        f"password\uff1a{KEY}",
+        f"<password>{KEY}</password>",
+        f"('password', '{KEY}')",
+        f"password: |\n  {KEY}",
+        f"{{name: REDIS_PASSWORD, value: {KEY}}}",
+        f"annuser:{KEY}@cache:6379",
     ],
 )
 def test_a_credential_that_nobody_knows_goes_by_what_stands_around_it(text: str) -> None:
@@ -65,9 +76,41 @@ def test_a_known_secret_goes_in_every_spelling(secret: str) -> None:
         re.sub("%..", lambda found: found[0].lower(), url), html.escape(secret),
         json.dumps(secret).replace("/", "\\/"), data.hex(),
         base64.b64encode(data).decode(), base64.urlsafe_b64encode(data).decode(),
+        *(base64.b64encode(user + data + b"/x").decode() for user in (b"u:", b"me:", b"you:")),
+        quote(quote(secret, safe=""), safe=""),
     ):  # fmt: skip
         found = redactor.hide_credentials(f"a {spelt} b")
         assert found.strip("ab '\"=") == MASK, spelt
+
+
+@pytest.mark.parametrize("secret", ["p\u00e4ssw\u00f6rd-geheim", "pa\u0308sswo\u0308rd-geheim"])
+def test_a_known_secret_with_accents_goes_in_every_spelling(secret: str) -> None:
+    redactor = Redactor([secret])
+    for form in ("NFC", "NFD"):
+        one = unicodedata.normalize(form, secret)
+        data = one.encode()
+        for spelt in (
+            one, ascii(one)[1:-1], repr(data)[2:-1], data.decode("latin-1"), quote(quote(one)),
+        ):  # fmt: skip
+            assert redactor.hide_credentials(f"a {spelt} b") == f"a {MASK} b"
+
+
+@pytest.mark.parametrize("before", range(LONGEST_TEXT - 60, LONGEST_TEXT + 5, 3))
+@pytest.mark.parametrize("text", [KEY, f"redis://u:{KEY}@cache", f"password='{KEY}'"])
+def test_a_credential_that_the_cut_goes_through_goes_whole(before: int, text: str) -> None:
+    known = Redactor([KEY] if text == KEY else [])
+    cut = known.hide_credentials("a " * (before // 2) + text + " b" * 50)
+    assert KEY[:5] not in cut
+    assert len(cut) <= LONGEST_TEXT
+
+
+@pytest.mark.parametrize("end", ["...", "\u2026", "...'", ""])
+def test_what_a_cut_has_left_of_a_known_secret_goes(end: str) -> None:
+    assert KEY[:8] not in Redactor([KEY]).hide_credentials(f"refused {KEY[:12]}{end}")
+
+
+def test_a_text_ends_where_it_ends() -> None:
+    assert Redactor([KEY]).hide_credentials("the answer is zq7-p") == "the answer is zq7-p"
 
 
 @pytest.mark.parametrize(
@@ -159,7 +202,7 @@ def test_texts_are_changed_and_the_shape_is_kept(value: object) -> None:
         "a_", "aA1", "x", "A", "-", "a.", "prompt_", "guided_", "text=", "=", "'", '"', "'\\",
         "“", "«", "„", "[1,", "://a:", "https://", "user@", "--a-", "-a /", "-a ,", "a b ",
         "pass_", "tokens_max_", "eyJaaaaaaaa-", "said A", "token ", "Bearer ", "asked x ",
-        "cookie:", "?a=",
+        "cookie:", "?a=", "...", "zq7-pl\u2026", "zq7-plan", "value:", "a:b@", "<token>",
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("end", ["", "\n", " " * (LONGEST_TEXT // 2)])
@@ -210,6 +253,28 @@ def test_secrets_nested_in_an_engines_arguments_are_in_no_incident() -> None:
     assert "hush" not in line
     assert "'kv_connector': 'C'" in line
     assert "'db': 3" in line
+
+
+PAIRS = {
+    "extra": {"env": [{"name": "REDIS_PASSWORD", "value": "hush-1"}, ("token", "hush-2")]},
+    "args": ["--redis-pw", "hush-3", "--port", "1"],
+}
+
+
+def test_a_value_that_is_named_beside_it_is_in_no_incident_and_in_no_fact() -> None:
+    redactor = Redactor()
+    for found in (
+        redactor.hide_settings(PAIRS), redactor.hide_texts(PAIRS), redactor.hide_in(PAIRS),
+        plain(PAIRS), redactor.hide(str(PAIRS)),
+        redactor.hide_credentials(json.dumps(json.dumps(PAIRS))),
+    ):  # fmt: skip
+        assert "hush" not in str(found)
+        assert "REDIS_PASSWORD" in str(found)
+    assert redactor.hide_settings(PAIRS)["args"][2:] == ["--port", "1"]
+
+
+def test_a_working_folder_is_no_secret() -> None:
+    assert list_secrets({"PWD": "/srv/models", "DB_PWD": "abc-def"}) == ("abc-def",)
 
 
 def test_secrets_nested_in_an_engines_arguments_are_in_no_fact() -> None:

@@ -100,3 +100,10 @@ def test_no_credential_of_an_argument_is_repeated() -> None:
     log = """api_server.py: error: argument --seed: invalid value: '{"password": "hush"}'"""
     assert "hush" not in find_reason(log)
     assert "--seed" in find_reason(log)
+
+
+@pytest.mark.parametrize("before", [140, 180, 200, 220, 236])
+def test_no_credential_stays_that_a_cut_goes_through(before: int) -> None:
+    said = f"{'x ' * (before // 2)}redis://u:{'hush' * 20}@cache"
+    trace = f'Traceback (most recent call last):\n  File "a.py", line 1, in f\nValueError: {said}'
+    assert "hush" not in find_reason(trace, 1)
