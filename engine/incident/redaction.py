@@ -14,6 +14,7 @@ import html
 import json
 import os
 import re
+import unicodedata
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -21,8 +22,9 @@ from typing import Any, Final
 from urllib.parse import quote, quote_plus
 
 from specdeck.engine.client.secret import hide_secrets
-from specdeck.engine.fingerprint.secrecy import MASK, redact
+from specdeck.engine.fingerprint.secrecy import MASK, name_items, name_values, redact
 from specdeck.engine.fingerprint.secret_names import is_secret, is_secret_variable
+from specdeck.engine.plugin.secret_values import make_mask
 from specdeck.engine.protocol.codec import loads, mend_text
 
 WITHHELD: Final = "(withheld)"
@@ -31,6 +33,8 @@ _SHORTEST: Final = 6
 """Characters of a value from which on it is looked for everywhere."""
 LONGEST_TEXT: Final = 20_000
 """Characters of one text; what is beyond is cut off."""
+_BEYOND: Final = 1_000
+"""Characters beyond it that are looked at: what the cut goes through is told by its whole."""
 
 _SHAPES = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{8,}|gh[pousr]_[A-Za-z0-9]{8,}|github_pat_\w{8,}|glpat-[\w-]{8,}"
@@ -66,6 +70,8 @@ _LONG = re.compile(
     r"(?<![A-Za-z0-9+])(?=[a-z0-9+]*[A-Z])(?=[A-Za-z+]*\d)(?=[A-Z0-9+]*[a-z])[A-Za-z0-9+]{32,}={0,2}"
 )
 """A long word of digits, capitals and small letters: no model is called so. Digests are hex."""
+
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]+=*")
 
 _PROMPT_NAMES: Final = frozenset({
     "answer", "answers", "arguments", "assistant", "bad_words", "body", "chat", "chat_template",
@@ -113,11 +119,13 @@ class Redactor:
     """Takes out what must not leave the machine; `secrets` are values that are looked for."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        spelt: set[str] = set()
-        for secret in secrets:
-            if len(secret.strip()) >= _SHORTEST:
-                spelt |= _spell(secret.strip())
+        known = {one.strip() for one in secrets if len(one.strip()) >= _SHORTEST}
+        spelt = {form for secret in known for form in _spell(secret)}
         self._secrets = tuple(sorted(spelt, key=lambda one: (-len(one), one)))
+        self._known = tuple(sorted(known))
+        self._encoded = tuple(sorted({form for one in known for form in _encode_within(one)}))
+        self._beyond = max([_BEYOND, *map(len, spelt)])
+        self._mask_cut = make_mask(known)
 
     def hide_credentials(self, text: str) -> str:
         """`text` without credentials; what else it says stays.
@@ -131,9 +139,20 @@ class Redactor:
         "{'api_key': ***, 'max_tokens': 5}"
         """
         text = mend_text(text)
-        text = text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1]}…"
+        if len(text) > LONGEST_TEXT:
+            found = self._hide_credentials(text[: LONGEST_TEXT + self._beyond])
+            # Its end may be of a credential that goes on behind it.
+            return f"{found[: min(LONGEST_TEXT - 1, len(found) - self._beyond)]}…"
+        return self._hide_credentials(text)
+
+    def _hide_credentials(self, text: str) -> str:
         for secret in self._secrets:
             text = text.replace(secret, MASK)
+        if any(one in text for one in self._encoded):
+            text = _BASE64.sub(self._hide_encoded, text)
+        text = self._mask_cut(text)
+        begun = min((_find_begun(text, one) for one in self._known), default=len(text))
+        text = text if begun == len(text) else f"{text[:begun]}{MASK}"
         text = hide_secrets(text)
         text = _KEY_BLOCK.sub(MASK, text)
         text = _HEADER.sub(rf"\1\2{MASK}", text)
@@ -144,6 +163,9 @@ class Redactor:
         text = _QUERY.sub(_hide_query, text)
         text = _CALLED.sub(rf"\1{MASK}", text)
         return _LONG.sub(MASK, _SHAPES.sub(MASK, text))
+
+    def _hide_encoded(self, word: re.Match[str]) -> str:
+        return MASK if any(one in word[0] for one in self._encoded) else word[0]
 
     def hide(self, text: str) -> str:
         """`text` without credentials, and without what may be a prompt or an answer.
@@ -204,18 +226,28 @@ class Redactor:
         """
         if isinstance(value, Mapping):
             return {
-                self.hide(str(key)): self._hide_named(str(key), one) for key, one in value.items()
+                self.hide(key): self._hide_named(borne, one)
+                for key, borne, one in name_values(value)
             }
         if isinstance(value, list | tuple):
-            return [self.hide_in(one, name) for one in value]
+            return [
+                self.hide_in(one, name) if borne == name else self._hide_named(borne, one)
+                for borne, one in name_items(name, value)
+            ]
         return self.hide(value) if isinstance(value, str) else value
 
     def hide_texts(self, value: Any) -> Any:
         """A JSON value with its texts cleaned; its numbers and its shape stay as they are."""
         if isinstance(value, Mapping):
-            return {self.hide(str(key)): self.hide_texts(one) for key, one in value.items()}
+            return {
+                self.hide(key): self._mask_texts(one) if is_secret(borne) else self.hide_texts(one)
+                for key, borne, one in name_values(value)
+            }
         if isinstance(value, list | tuple):
-            return [self.hide_texts(one) for one in value]
+            return [
+                self._mask_texts(one) if is_secret(borne) else self.hide_texts(one)
+                for borne, one in name_items("", value)
+            ]
         return self.hide_said(value) if isinstance(value, str) else value
 
     def _hide_named(self, name: str, value: Any) -> Any:
@@ -259,22 +291,49 @@ def _may_speak(value: Any) -> bool:
 
 
 _ESCAPED = re.compile(r"%[0-9A-F]{2}")
+_FORMS: Final = ("NFC", "NFD")
+"""A letter with its accent, and as two characters."""
 
 
 def _spell(secret: str) -> set[str]:
     """How JSON, a URL, Python, HTML and what encodes bytes write it."""
+    composed = {secret, *(unicodedata.normalize(form, secret) for form in _FORMS)}
+    return {spelt for one in composed for spelt in _spell_letters(one)}
+
+
+def _spell_letters(secret: str) -> set[str]:
     data, in_json = secret.encode(errors="surrogatepass"), json.dumps(secret)[1:-1]
-    urls = {quote(secret, safe=""), quote(secret), quote_plus(secret)}
-    encoded = {
-        b64encode(data).rstrip(b"=").decode(), urlsafe_b64encode(data).rstrip(b"=").decode(),
-        data.hex(),
-    }  # fmt: skip
+    urls = {quote(data, safe=""), quote(data), quote_plus(data)}
+    urls |= {_ESCAPED.sub(lambda found: found[0].lower(), one) for one in urls}
     return {
-        secret, in_json, in_json.replace("/", "\\/"), repr(secret)[1:-1], html.escape(secret),
-        secret.replace(os.linesep, "\\n"),
-        *urls, *(_ESCAPED.sub(lambda found: found[0].lower(), one) for one in urls),
-        *encoded, data.hex().upper(),
+        secret, in_json, in_json.replace("/", "\\/"), json.dumps(in_json)[1:-1],
+        repr(secret)[1:-1], ascii(secret)[1:-1], repr(data)[2:-1], data.decode("latin-1"),
+        html.escape(secret), secret.replace(os.linesep, "\\n"),
+        *urls, *(quote(one, safe="") for one in urls), data.hex(), data.hex().upper(),
     }  # fmt: skip
+
+
+def _encode_within(secret: str) -> set[str]:
+    """What base64 makes of it wherever it stands in what is encoded, such as `user:secret`.
+
+    Three characters are four of base64: of those at the edges bits are its neighbours'.
+    """
+    data, found = secret.encode(errors="surrogatepass"), set()
+    for before in range(3):
+        first, last = (before * 8 + 5) // 6, (before + len(data)) * 8 // 6
+        for encode in (b64encode, urlsafe_b64encode):
+            found.add(encode(bytes(before) + data)[first:last].decode())
+    return found
+
+
+def _find_begun(text: str, secret: str) -> int:
+    """Where at the end of `text` a secret begins that a cut has ended; its length for none."""
+    at = max(0, len(text) - len(secret) + 1)
+    while (at := text.find(secret[:_SHORTEST], at)) >= 0:
+        if secret.startswith(text[at:]):
+            return at
+        at += 1
+    return len(text)
 
 
 def _hide_listed(found: re.Match[str]) -> str:
