@@ -18,6 +18,7 @@ from specdeck.console.cli.span import read_span
 from specdeck.engine.blackbox.folder import open_history
 from specdeck.engine.blackbox.history import History
 from specdeck.engine.blackbox.table import write_rows
+from specdeck.engine.client.address import refuse_credentials
 from specdeck.engine.errors import ConfigError, Place, UsageError
 from specdeck.engine.files import write_whole
 from specdeck.engine.incident.archive import extract_recording, is_archive, refuse_existing
@@ -87,6 +88,7 @@ def open_recorded(engine: str, stack: ExitStack) -> History:
     if path.suffix in (".db", ".zip") and not path.exists():
         raise ConfigError("no such file", place=Place(path))
     if not path.is_file():
+        refuse_credentials(engine)
         with suppress(UsageError):  # a name that only its recording knows
             wanted = access(engine).url
     return stack.enter_context(closing(open_history(black_box_folder(), wanted)))

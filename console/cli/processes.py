@@ -10,6 +10,7 @@ import click
 
 from specdeck.console.cli.output import emit, log, print_lines
 from specdeck.engine.client import event_loop
+from specdeck.engine.client.address import quote_address, refuse_credentials
 from specdeck.engine.errors import EngineError, UsageError
 from specdeck.engine.launch import process
 from specdeck.engine.launch.registry import Record, Registry, Unreadable
@@ -81,7 +82,10 @@ def stop(engine: str, as_json: bool) -> None:
     registry = Registry(locations(os.environ).engines)
     record = registry.find(engine)
     if record is None:
-        raise UsageError(f"no engine {engine} that specdeck started", remedy="see `specdeck ps`")
+        refuse_credentials(engine)
+        raise UsageError(
+            f"no engine {quote_address(engine)} that specdeck started", remedy="see `specdeck ps`"
+        )
     if record.life() == "elsewhere":
         raise record.elsewhere_error()
     count = len(process.members(record.leader))

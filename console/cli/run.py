@@ -321,6 +321,8 @@ async def start_with_load(
         engine.name = launch.name
         if moment.ready:
             note_start(launch.config.path, moment.elapsed)
+            if launch.unrecorded is not None:
+                log(f"specdeck: `ps` does not know that it is ready: {launch.unrecorded}")
             if load is not None:
                 start_load(launch, load)
         yield moment
@@ -366,7 +368,8 @@ async def run_detached(launch: Launch) -> int:
             await launch.stop(on_progress=StopReporter(launch.name))
     if ready and launch.record is not None:
         emit(record_as_json(launch.record))
-        log(f"{launch.record.name} runs at {launch.url}: `specdeck stop {launch.record.name}`")
+        end = "" if launch.unrecorded else f": `specdeck stop {launch.record.name}`"
+        log(f"{launch.record.name} runs at {launch.url}{end}")
     return code
 
 

@@ -88,7 +88,7 @@ def open_history(folder: Path, wanted: str) -> History:
             return History(box.path)
     known = ", ".join(dict.fromkeys(box.name for box in boxes[:10]))
     raise UsageError(
-        f"nothing is recorded of {wanted}",
+        f"nothing is recorded of {wanted.partition('?')[0].partition('#')[0]}",  # keys behind them
         remedy=f"recorded are {known}" if known else "record with `specdeck record URL`",
     )
 

@@ -12,6 +12,24 @@ _LONG = 1000
 """Characters of a URL."""
 
 
+def refuse_credentials(text: str) -> None:
+    """Raises UsageError for an engine whose address holds credentials, which it does not repeat."""
+    if "@" in text:
+        raise UsageError(
+            "the engine's URL holds credentials", remedy="give the API key with --api-key-env NAME"
+        )
+
+
+def quote_address(text: str) -> str:
+    """What was typed, as an error quotes it: a query may hold a key.
+
+    >>> quote_address("http://gpu-1:8000/?api_key=s"), quote_address("gpu 1")
+    ("'http://gpu-1:8000/…'", "'gpu 1'")
+    """
+    begun = min(text.find(mark) for mark in "?#" if mark in text) if set("?#") & set(text) else None
+    return repr(text if begun is None else f"{text[:begun]}…")
+
+
 def engine_url(text: str) -> str:
     """The base URL that `text` means: `host:port`, a bare port, or a URL of one of its routes.
 
@@ -26,7 +44,8 @@ def engine_url(text: str) -> str:
     parts = _split(text)
     if parts.query or parts.fragment:
         raise UsageError(
-            f"{text!r} is no engine's URL", remedy="leave out ? and # and what follows"
+            f"{quote_address(text)} is no engine's URL",
+            remedy="leave out ? and # and what follows",
         )
     path = parts.path.rstrip("/")
     for tail in _TAILS:
@@ -51,11 +70,7 @@ def is_local(url: str) -> bool:
 
 def _split(text: str) -> SplitResult:
     given = text.strip()
-    if "@" in given:
-        # The text is not repeated: it may hold a password.
-        raise UsageError(
-            "the engine's URL holds credentials", remedy="give the API key with --api-key-env NAME"
-        )
+    refuse_credentials(given)
     if given.isascii() and given.isdecimal():
         given = f"127.0.0.1:{given}"
     remedy = "give it as http://host:port or host:port"
@@ -63,9 +78,9 @@ def _split(text: str) -> SplitResult:
         parts = urlsplit(given if "://" in given else f"http://{given}")
         sound = bool(parts.hostname) and parts.port != 0 and _can_be_asked(parts)
     except ValueError:
-        raise UsageError(f"{text!r} is no engine's URL", remedy=remedy) from None
+        raise UsageError(f"{quote_address(text)} is no engine's URL", remedy=remedy) from None
     if not sound or parts.scheme not in ("http", "https") or _odd(parts.netloc):
-        raise UsageError(f"{text!r} is no engine's URL", remedy=remedy)
+        raise UsageError(f"{quote_address(text)} is no engine's URL", remedy=remedy)
     return parts
 
 

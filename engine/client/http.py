@@ -244,8 +244,13 @@ def _no_connection(url: str, error: httpx.ConnectError) -> EngineError:
     causes = tuple(_causes(error))
     if any(isinstance(cause, socket.gaierror) for cause in causes):
         return Unreachable(f"{url} has an unknown host name", remedy="check the name")
+    if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes):
+        return Unreachable(
+            f"{url} has no trusted TLS certificate",
+            remedy="check SSL_CERT_FILE and the name",
+        )
     if any(isinstance(cause, ssl.SSLError) for cause in causes):
-        return Unreachable(f"{url} has no trusted TLS certificate", remedy="check http or https")
+        return Unreachable(f"{url} does not speak TLS", remedy="check http or https")
     if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
         return Unreachable(f"{url} refuses connections", remedy="is the engine running there?")
     return Unreachable(f"{url} cannot be reached", remedy="check host and port")

@@ -7,14 +7,15 @@ uvicorn's, a traceback's or the word of a process that ends. The others are coun
 
 from __future__ import annotations
 
+import errno
 import os
 import re
-import stat
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from specdeck.engine.files import open_file
 from specdeck.engine.incident.redaction import WITHHELD, Redactor
 from specdeck.engine.text import printable
 
@@ -85,17 +86,13 @@ class LogTail:
 
 def read_tail(path: Path, *, most: int = MOST_BYTES) -> tuple[str, bool]:
     """The end of a regular file as text, and whether there is more before; raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    try:
-        about = os.fstat(descriptor)
-        if not stat.S_ISREG(about.st_mode):
-            raise OSError(22, "not a regular file", str(path))
-        with open(descriptor, "rb", closefd=False) as file:
-            file.seek(max(0, about.st_size - most))
-            data = file.read(most)
-    finally:
-        os.close(descriptor)
-    text, is_cut = data.decode("utf-8", "replace"), about.st_size > most
+    with open_file(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        file.seek(max(0, size - most))
+        data: bytes | None = file.read(most)
+    if data is None:  # of the kernel's, which has nothing to read yet
+        raise OSError(errno.EINVAL, "not a file with an end", str(path))
+    text, is_cut = data.decode("utf-8", "replace"), size > most
     if is_cut:
         text = text.partition("\n")[2]  # the first line has lost its beginning
     return text, is_cut

@@ -69,6 +69,8 @@ class Launch:
         """The engine's own record; None before there is a process."""
         self.failed: StartProgress | None = None
         """The moment at which the start failed."""
+        self.unrecorded: str | None = None
+        """Why `ps` does not know that it is ready, for one line; None where it does."""
         self.token_file = token_path(locations)
         """Where the engine's admin token will lie."""
         self._host = config.host or "127.0.0.1"
@@ -123,8 +125,16 @@ class Launch:
             elif moment.ready:
                 private_file(self.token_file).unlink(missing_ok=True)  # vLLM has read it
                 self.record = replace(self.record, ready=time.time())
-                self._registry.update(self.record)
+                self.unrecorded = self._note_ready(self.record)
             yield moment
+
+    def _note_ready(self, record: Record) -> str | None:
+        """Why its record does not say that it is ready: for that no engine is ended."""
+        try:
+            is_there = self._registry.update(record)
+        except OSError as error:
+            return f"its record cannot be written: {error.strerror or error}"
+        return None if is_there else f"its record is gone: {record.pid} is its process"
 
     def exit_code(self) -> int | None:
         """How the engine's server ended; None while it runs and before it was started."""

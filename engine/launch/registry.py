@@ -197,11 +197,16 @@ class Registry:
             self._write(named)
         return named
 
-    def update(self, record: Record) -> None:
-        """Writes `record` again, unless it was removed or another engine has its name by now."""
+    def update(self, record: Record) -> bool:
+        """Writes `record` again; False where it was removed or another engine has its name by now.
+
+        Raises OSError where it cannot be written, and stays as it was.
+        """
         with self._alone():
-            if self._has(record):
-                self._write(record)
+            if not self._has(record):
+                return False
+            self._write(record)
+            return True
 
     def all(self) -> tuple[Record | Unreadable, ...]:
         """Every file, by name; a broken one hides no other."""

@@ -6,6 +6,7 @@ last one that the file has seen.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import sqlite3
@@ -25,6 +26,8 @@ PATIENCE_S = 2.0
 """How long another process may hold the file before a write gives up."""
 _PAUSE_S = 0.01
 
+_LEAST_ROOM = 65_536
+"""Bytes of a disk below which SQLite's I/O error is told as the full disk that it comes of."""
 _T = TypeVar("_T")
 
 
@@ -58,6 +61,7 @@ class Store:
         with self._translate_errors():
             private(path.parent)
             self._refuse_foreign_link()
+            self._refuse_other_kinds()
             # Created for its owner only; SQLite gives the same mode to what lies beside it. Not
             # opened where it exists: closing it again would drop the locks that another store of
             # this process has on it, and the next process to end would delete its log.
@@ -197,6 +201,27 @@ class Store:
         if self._path.is_symlink() and self._path.lstat().st_uid not in (0, os.geteuid()):
             raise OSError("it is a link of another user")
 
+    def _refuse_other_kinds(self) -> None:
+        """A pipe, a device or the kernel's own would be waited for, deaf to signals."""
+        real = self._path.resolve()
+        is_kernels = real.is_relative_to("/proc") or real.is_relative_to("/sys")
+        if is_kernels or (real.exists() and not real.is_file()):
+            raise OSError("it is no regular file")
+
+    def _is_disk_full(self, error: Exception) -> bool:
+        """Whether that is why; SQLite tells it as an I/O error of the files beside its own, too."""
+        if isinstance(error, OSError):
+            return error.errno in (errno.ENOSPC, errno.EDQUOT)
+        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+            return True
+        if not isinstance(error, sqlite3.OperationalError):
+            return False
+        try:
+            about = os.statvfs(self._path.parent)
+        except OSError:
+            return False
+        return about.f_bavail * about.f_frsize < _LEAST_ROOM
+
     def _lock_path(self, name: str) -> Path:
         return self._path.with_name(f"{self._path.name}-{name}.lock")
 
@@ -214,6 +239,8 @@ class Store:
             raise self._unusable(error) from error
 
     def _unusable(self, error: Exception) -> UsageError:
+        if self._is_disk_full(error):
+            return UsageError(f"{self._path} cannot be used: the disk is full", remedy="make room")
         return UsageError(
             f"{self._path} cannot be used: {error}",
             remedy="see to the file, or move it out of the way",

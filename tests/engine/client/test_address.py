@@ -36,6 +36,13 @@ def test_nonsense_is_refused(text: str) -> None:
         engine_url(text)
 
 
+@pytest.mark.parametrize("rest", ["?api_key=hunter2", "#hunter2", ":no?api_key=hunter2"])
+def test_what_may_hold_a_key_is_not_repeated(rest: str) -> None:
+    with pytest.raises(UsageError, match="is no engine's URL") as refused:
+        engine_url(f"http://h{rest}")
+    assert "hunter2" not in refused.value.line()
+
+
 @pytest.mark.parametrize("text", ["http://ana:hunter2@h:1", "ana:hunter2@h:1", "//hunter2@h"])
 def test_credentials_are_refused_and_not_repeated(text: str) -> None:
     with pytest.raises(UsageError) as refusal:

@@ -241,7 +241,8 @@ async def test_a_change_without_a_token_is_not_even_sent() -> None:
     [
         (because(ConnectionRefusedError(111, "refused")), Unreachable, "refuses connections"),
         (because(socket.gaierror(-2, "unknown")), Unreachable, "host name"),
-        (because(ssl.SSLError("WRONG_VERSION_NUMBER")), Unreachable, "TLS"),
+        (because(ssl.SSLError("WRONG_VERSION_NUMBER")), Unreachable, "does not speak TLS"),
+        (because(ssl.SSLCertVerificationError("self-signed")), Unreachable, "no trusted TLS"),
         (because(OSError(113, "No route to host")), Unreachable, "cannot be reached"),
         (httpx.ConnectTimeout(""), Unreachable, "does not accept"),
         (httpx.ReadTimeout(""), NoReply, "no answer for 5 s"),

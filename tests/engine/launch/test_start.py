@@ -1,5 +1,6 @@
 """A start, with a script in the engine's place."""
 
+import errno
 import os
 import signal
 import socket
@@ -58,6 +59,28 @@ async def test_an_answer_of_another_process_does_not_make_an_engine_ready(launch
     assert stages == ["environment", "process", "process", "process"]
     assert launch.record is not None
     assert launch.record.ready is None
+
+
+@pytest.mark.parametrize("launch", [no], indirect=True)
+async def test_an_engine_whose_record_cannot_be_written_is_ready_all_the_same(
+    launch: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with aclosing(launch.progress()) as moments:  # type: ignore[type-var]  # a generator
+        async for _ in moments:
+            if launch.record is not None:
+                break
+    record = launch.record
+    assert record is not None
+    assert launch._note_ready(record) is None
+
+    def fail(_: object) -> bool:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(launch._registry, "update", fail)
+    assert launch._note_ready(record) == "its record cannot be written: No space left on device"
+    monkeypatch.undo()
+    launch._registry.remove(record)
+    assert launch._note_ready(record) == f"its record is gone: {record.pid} is its process"
 
 
 @pytest.mark.parametrize("launch", [no], indirect=True)

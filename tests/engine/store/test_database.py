@@ -65,6 +65,30 @@ def test_no_link_of_another_user_leads_the_audit_log_anywhere(tmp_path: Path) ->
     assert mine.read_bytes() == before
 
 
+@pytest.mark.parametrize("kind", ["pipe", "device", "kernel's"])
+def test_what_is_no_regular_file_is_refused_unread(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "specdeck.sqlite"
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero" if kind == "device" else "/proc/version")
+    with pytest.raises(UsageError, match="it is no regular file"):
+        Store(path)
+
+
+def test_a_full_disk_is_told_as_one(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite calls it an I/O error where the disk fills under the files beside its own."""
+    with Store(path) as store:
+        about = os.statvfs(path.parent)
+        values = [*about[:4], 0, *about[5:]]
+        monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result(values))
+        with pytest.raises(UsageError, match=r"the disk is full$"), store.transaction():
+            raise sqlite3.OperationalError("disk I/O error")
+        monkeypatch.undo()
+        with pytest.raises(UsageError, match="disk I/O error"), store.transaction():
+            raise sqlite3.OperationalError("disk I/O error")
+
+
 def test_a_second_store_of_a_process_leaves_the_locks_of_the_first(path: Path) -> None:
     """A console writes its audit log while a check of its own has the store open."""
     with Store(path) as held:
