@@ -200,6 +200,7 @@ class Continuations:
     draws: tuple[tuple[int, ...], ...]
     prompt_ids: tuple[int, ...] | None
     """None where the engine does not say."""
+    system_fingerprint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,7 +404,10 @@ class Asker:
             if longest > tokens:
                 raise NotAnEngine(f"{arm.url} draws {longest} tokens where {tokens} are asked for")
             is_possible = asked is not None and len(asked) <= prompt.most_tokens
-            return Continuations(drawn, asked if is_possible else None)
+            name = reply.get("system_fingerprint")
+            return Continuations(
+                drawn, asked if is_possible else None, name if isinstance(name, str) else None
+            )
 
         return await self._ask(once)
 

@@ -293,18 +293,25 @@ async def compare_distributions(
     rounds = max(1999, int(3 / ALPHA) * (prompts.count + 1))
     sums, controls = np.zeros(rounds + 1), np.zeros(rounds + 1)
     tested: list[PromptTest] = []
+    unpinned = 0
     refused, why, shown = 0, "", Coverage(drafted=await fetch_drafted())
     scorer = Scorer(askers[1], sampling.temperature, pace)
-    is_pinned = askers[1].arm.grade == "hard"
+    hard = askers[1].arm.grade == "hard"
+    is_pinned, names_pin = hard, False
     for number, prompt in enumerate(prompts):
         yield DrawProgress(number, prompts.count)
         # vLLM does not say what was drafted for several draws of one request.
-        is_pinned = is_pinned or await _shows_pin(askers[1], prompt, pace)
+        if not is_pinned and (proof := await _prove_pin(askers[1], prompt, pace)) is not None:
+            is_pinned, names_pin = proof.shows_pin, proof.pinned is not None
         drawn = await _draw_arms(askers, prompt, sampling, pace)
         if isinstance(drawn, Refusal):
             refused, why = refused + 1, refusal_reason(drawn, private=private)
             continue
         serving, reference, again = (each.draws for each in drawn)
+        # Where a name tells a pin, that of every draw has to.
+        unpinned += names_pin and not all(
+            "+k" in (one.system_fingerprint or "") for one in drawn[1:]
+        )
         shown.count(await fetch_drafted(), [*serving, *reference])
         await scorer.score(*drawn)
         one = await asyncio.to_thread(permute, serving, reference, rounds, random)
@@ -324,8 +331,8 @@ async def compare_distributions(
     )
     word = doubt_pass(
         word, shown, sampling.samples, len(tested),
-        visible=visible, refused=refused, is_pinned=is_pinned, is_idle=askers[0].arm.is_idle,
-        by_text=askers[0].arm.drafts_by_text,
+        visible=visible, refused=refused, is_pinned=is_pinned and not unpinned,
+        is_idle=askers[0].arm.is_idle, by_text=askers[0].arm.drafts_by_text,
     )  # fmt: skip
     yield Distributions(
         word, sampling, tuple(tested), pooled, control, refused,
@@ -334,19 +341,19 @@ async def compare_distributions(
     )  # fmt: skip
 
 
-async def _shows_pin(reference: Asker, prompt: Prompt, pace: Pacer | None) -> bool:
-    """Whether an answer shows that pinned requests draft nothing.
+async def _prove_pin(reference: Asker, prompt: Prompt, pace: Pacer | None) -> ArmTotals | None:
+    """What a greedy answer shows of whether pinned requests draft; None where it is refused.
 
     Raises Unsupported where it shows that they draft.
     """
     async with pace.turn() if pace else nullcontext():
         answer = await reference.answer(prompt)
     if isinstance(answer, Refusal):
-        return False
+        return None
     refuse_disobeyed(reference.arm, answer)
     sums = ArmTotals()
     sums.see(answer)
-    return sums.shows_pin
+    return sums
 
 
 async def _draw_arms(

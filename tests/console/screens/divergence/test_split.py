@@ -434,7 +434,7 @@ async def test_a_large_file_holds_no_key_up(deck: Opens) -> None:
     """A file of 1.5 million lines was read on the thread that draws, for five seconds."""
     one = deck()
     path = one.folder / "large.txt"
-    path.write_text("write a poem\n" * (BROWSED + 5))
+    path.write_text("".join(f"write poem {n}\n" for n in range(BROWSED + 5)))
     async with run_split(one) as (pilot, _):
         await type_path(pilot, path)
         picker = pilot.app.screen
