@@ -26,6 +26,7 @@ from specdeck.console.cli.output import (
     print_lines,
 )
 from specdeck.console.cli.signals import exit_interrupted, interrupt_at_signals
+from specdeck.console.cli.typed_credentials import TypedCredentials
 from specdeck.engine.client.secret import hide_secrets
 from specdeck.engine.errors import ConfigError, SpecdeckError, UsageError, find_shortage
 
@@ -174,21 +175,23 @@ def outcome(arguments: Sequence[str]) -> int:
         failure, trace = _from_system(error), traceback.format_exc()
     except Exception as error:  # noqa: BLE001  # the last line of defence: no traceback unasked
         failure, trace = find_shortage(error) or _defect(error), traceback.format_exc()
+    typed = TypedCredentials(words)
     if debug:
-        for line in hide_secrets(trace).rstrip().split("\n"):
+        for line in typed.hide(hide_secrets(trace)).rstrip().split("\n"):
             log(f"  {line}")  # what stands at the margin is specdeck's own word
-    return _fail(failure, as_json="--json" in words and not (context and has_data(context)))
+    is_first = not (context and has_data(context))
+    return _fail(failure, typed, as_json="--json" in words and is_first)
 
 
-def _fail(failure: SpecdeckError, *, as_json: bool) -> int:
+def _fail(failure: SpecdeckError, typed: TypedCredentials, *, as_json: bool) -> int:
     """Says what went wrong, a line for each error; returns the exit code."""
     # An error of no kind, such as a full disk, has 1, which is a failed check's.
     code = OWN_FAILURE if failure.exit_code == 1 else failure.exit_code
     for error in failure.errors if isinstance(failure, ConfigError) else (failure,):
-        log(f"specdeck: {' '.join(error.line().split())}")
+        log(f"specdeck: {typed.hide(' '.join(error.line().split()))}")
     if as_json:
         with suppress(OSError):
-            emit({"error": failure.as_json() | {"exit_code": code}})
+            emit({"error": typed.hide_all(failure.as_json()) | {"exit_code": code}})
     return code
 
 
@@ -238,7 +241,7 @@ def _print_help(text: str) -> int:
     except BrokenPipeError:
         return _close_pipe()
     except OSError as error:
-        return _fail(_from_system(error), as_json=False)
+        return _fail(_from_system(error), TypedCredentials(()), as_json=False)
     return 0
 
 

@@ -10,7 +10,7 @@ import click
 
 from specdeck.console.cli.output import emit, log, print_lines
 from specdeck.engine.client import event_loop
-from specdeck.engine.client.address import quote_address, refuse_credentials
+from specdeck.engine.client.address import refuse_credentials
 from specdeck.engine.errors import EngineError, UsageError
 from specdeck.engine.launch import process
 from specdeck.engine.launch.registry import Record, Registry, Unreadable
@@ -83,9 +83,7 @@ def stop(engine: str, as_json: bool) -> None:
     record = registry.find(engine)
     if record is None:
         refuse_credentials(engine)
-        raise UsageError(
-            f"no engine {quote_address(engine)} that specdeck started", remedy="see `specdeck ps`"
-        )
+        raise UsageError(f"no engine {engine} that specdeck started", remedy="see `specdeck ps`")
     if record.life() == "elsewhere":
         raise record.elsewhere_error()
     count = len(process.members(record.leader))
