@@ -58,7 +58,6 @@ from specdeck.engine.launch.launcher import Launch
 from specdeck.engine.launch.ownership import PortOwner
 from specdeck.engine.launch.preflight import findings, raise_errors
 from specdeck.engine.launch.progress import StartProgress
-from specdeck.engine.launch.registry import Record
 from specdeck.engine.metrics.recording import reading_as_json
 from specdeck.engine.metrics.scrape import readings
 from specdeck.engine.paths import locations
@@ -271,7 +270,7 @@ def run_in_console(launch: Launch, *, load: LoadProcess | None = None) -> int:
         code = event_loop.run(run_console(app, [engine]))
     except (Crash, NoMemory):
         if launch.record is not None and launch.failed is None:
-            log_running(launch.record)
+            log_running(launch)
         raise
     finally:
         if load is not None:
@@ -286,14 +285,28 @@ def run_in_console(launch: Launch, *, load: LoadProcess | None = None) -> int:
         event_loop.run(launch.stop(on_progress=StopReporter(launch.record.name)))
         log(f"{launch.record.name} is stopped")
     else:
-        log_running(launch.record)
+        log_running(launch)
     return code
 
 
-def log_running(record: Record) -> None:
+def log_running(launch: Launch) -> None:
     """Says where an engine goes on that its console has left."""
-    name = record.name
-    log(f"{name} still runs at {record.url}: `specdeck attach {name}`, `specdeck stop {name}`")
+    whom = launch.name if launch.is_listed else launch.url
+    end = how_to_end(launch)
+    log(f"{launch.name} still runs at {launch.url}: `specdeck attach {whom}`, {end}")
+
+
+def how_to_end(launch: Launch) -> str:
+    """What ends an engine that is ready; `stop` finds none whose record is gone."""
+    if launch.is_listed or launch.record is None:
+        return f"`specdeck stop {launch.name}`"
+    return f"`kill {launch.record.pid}` ends it"
+
+
+def log_unrecorded(launch: Launch) -> None:
+    """Says why `ps` does not tell that an engine is ready, where that is so."""
+    if launch.unrecorded is not None:
+        log(f"{launch.name} is ready, and `ps` does not say so: {launch.unrecorded}")
 
 
 def note_start(config: Path, seconds: float) -> None:
@@ -321,8 +334,7 @@ async def start_with_load(
         engine.name = launch.name
         if moment.ready:
             note_start(launch.config.path, moment.elapsed)
-            if launch.unrecorded is not None:
-                log(f"specdeck: `ps` does not know that it is ready: {launch.unrecorded}")
+            log_unrecorded(launch)
             if load is not None:
                 start_load(launch, load)
         yield moment
@@ -368,8 +380,7 @@ async def run_detached(launch: Launch) -> int:
             await launch.stop(on_progress=StopReporter(launch.name))
     if ready and launch.record is not None:
         emit(record_as_json(launch.record))
-        end = "" if launch.unrecorded else f": `specdeck stop {launch.record.name}`"
-        log(f"{launch.record.name} runs at {launch.url}{end}")
+        log(f"{launch.record.name} runs at {launch.url}: {how_to_end(launch)}")
     return code
 
 
@@ -382,6 +393,7 @@ async def follow_start(launch: Launch) -> int:
         stage = moment.stage
         if moment.ready:
             note_start(launch.config.path, moment.elapsed)
+            log_unrecorded(launch)
     if launch.failed is not None:
         raise launch.failure()
     return 0

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Container, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -17,7 +17,7 @@ from typing import Literal
 
 from specdeck.engine.config.config import Config
 from specdeck.engine.demo import deepen
-from specdeck.engine.errors import StartFailed, Unreachable, UsageError
+from specdeck.engine.errors import SpecdeckError, StartFailed, Unreachable, UsageError
 from specdeck.engine.launch import command, ports, process
 from specdeck.engine.launch.failure_reason import find_reason
 from specdeck.engine.launch.guard import Guard
@@ -71,6 +71,8 @@ class Launch:
         """The moment at which the start failed."""
         self.unrecorded: str | None = None
         """Why `ps` does not know that it is ready, for one line; None where it does."""
+        self.is_listed = True
+        """Whether `ps` and `stop` find it, once it is ready: its record may have been deleted."""
         self.token_file = token_path(locations)
         """Where the engine's admin token will lie."""
         self._host = config.host or "127.0.0.1"
@@ -123,7 +125,8 @@ class Launch:
                 self.failed = moment
                 await self.stop(grace_s=0.0)
             elif moment.ready:
-                private_file(self.token_file).unlink(missing_ok=True)  # vLLM has read it
+                with suppress(OSError):  # the engine deletes it, too
+                    private_file(self.token_file).unlink(missing_ok=True)  # vLLM has read it
                 self.record = replace(self.record, ready=time.time())
                 self.unrecorded = self._note_ready(self.record)
             yield moment
@@ -131,10 +134,12 @@ class Launch:
     def _note_ready(self, record: Record) -> str | None:
         """Why its record does not say that it is ready: for that no engine is ended."""
         try:
-            is_there = self._registry.update(record)
+            self.is_listed = self._registry.update(record)
         except OSError as error:
-            return f"its record cannot be written: {error.strerror or error}"
-        return None if is_there else f"its record is gone: {record.pid} is its process"
+            return f"its record cannot be written: {(error.strerror or str(error)).lower()}"
+        except SpecdeckError as error:  # another console holds the records
+            return error.line()
+        return None if self.is_listed else "its record is gone"
 
     def exit_code(self) -> int | None:
         """How the engine's server ended; None while it runs and before it was started."""

@@ -11,7 +11,13 @@ import pytest
 from tests.support.http_engine import HttpEngine, serve
 from tests.support.pages import recorded_page
 
-from specdeck.console.cli.run import describe_others, print_samples
+from specdeck.console.cli.run import (
+    describe_others,
+    how_to_end,
+    log_running,
+    log_unrecorded,
+    print_samples,
+)
 from specdeck.engine.errors import StartFailed, Unauthorized
 from specdeck.engine.launch.launcher import Launch
 from specdeck.engine.launch.registry import Record
@@ -98,3 +104,31 @@ def test_a_start_beside_others_names_the_latest_and_how_to_get_to_it() -> None:
     )
     found = describe_others(cast(Launch, Another("demo-3", (later, first))))
     assert found[0] == ("demo-2 is starting already at http://127.0.0.1:2, 1 more in `specdeck ps`")
+
+
+@dataclass
+class Ready:
+    """What is told of an engine that is ready."""
+
+    record: Record
+    unrecorded: str | None
+    is_listed: bool
+    name: str = "demo"
+    url: str = "http://127.0.0.1:1"
+
+
+def test_an_engine_whose_record_is_gone_is_ended_by_its_pid(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    record = Record("demo", "http://127.0.0.1:1", 17, 1, None, 1.0, "log", "token")
+    gone = cast(Launch, Ready(record, "its record is gone", is_listed=False))
+    full = cast(Launch, Ready(record, "its record cannot be written: no space", is_listed=True))
+    assert how_to_end(gone) == "`kill 17` ends it"
+    assert how_to_end(full) == "`specdeck stop demo`"
+    log_running(gone)
+    log_unrecorded(full)
+    assert capsys.readouterr().err.splitlines() == [
+        "demo still runs at http://127.0.0.1:1: `specdeck attach http://127.0.0.1:1`, "
+        "`kill 17` ends it",
+        "demo is ready, and `ps` does not say so: its record cannot be written: no space",
+    ]

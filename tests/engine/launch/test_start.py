@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from specdeck.engine.config.loader import load
-from specdeck.engine.errors import UsageError
+from specdeck.engine.errors import EngineError, UsageError
 from specdeck.engine.launch.launcher import Launch
 from specdeck.engine.launch.registry import private_file
 from specdeck.engine.paths import locations
@@ -77,10 +77,19 @@ async def test_an_engine_whose_record_cannot_be_written_is_ready_all_the_same(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(launch._registry, "update", fail)
-    assert launch._note_ready(record) == "its record cannot be written: No space left on device"
+    assert launch._note_ready(record) == "its record cannot be written: no space left on device"
+    assert launch.is_listed
+
+    def wait(_: object) -> bool:
+        raise EngineError("another specdeck has held the records")
+
+    monkeypatch.setattr(launch._registry, "update", wait)
+    assert launch._note_ready(record) == "another specdeck has held the records"
+    assert launch.is_listed
     monkeypatch.undo()
     launch._registry.remove(record)
-    assert launch._note_ready(record) == f"its record is gone: {record.pid} is its process"
+    assert launch._note_ready(record) == "its record is gone"
+    assert not launch.is_listed
 
 
 @pytest.mark.parametrize("launch", [no], indirect=True)
