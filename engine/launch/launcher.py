@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from specdeck.engine.config.config import Config
+from specdeck.engine.core_dumps import give_back_core_dumps
 from specdeck.engine.demo import deepen
 from specdeck.engine.errors import SpecdeckError, StartFailed, Unreachable, UsageError
 from specdeck.engine.launch import command, ports, process
@@ -350,6 +351,7 @@ def start(
                     env=dict(command.environment),
                     start_new_session=True,
                 )
+                give_back_core_dumps(popen.pid)
                 record = _register(command, popen.pid, log, now, registry)
                 before_it_runs(record)
                 gate.write(b"go\n")

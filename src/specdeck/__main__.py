@@ -7,6 +7,9 @@ def main() -> None:
     """Runs one command and exits with its documented code."""
     exit_at_signals()
     keep_exit_code()
+    from specdeck.engine.core_dumps import forbid_core_dumps
+
+    forbid_core_dumps()
     from specdeck.console.cli.main import main as run  # takes a while
 
     run()
