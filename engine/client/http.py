@@ -233,6 +233,10 @@ def silence(url: str, error: httpx.HTTPError, timeout_s: float) -> EngineError:
     return NoReply(f"{url} closed the connection")
 
 
+_OTHER_TLS = ("UNSUPPORTED_PROTOCOL", "DH_KEY_TOO_SMALL", "EE_KEY_TOO_SMALL")
+"""OpenSSL's words for a server whose TLS this machine does not take."""
+
+
 def no_answer(url: str, seconds: float) -> NoReply:
     """The engine's machine took the question, and the engine says nothing."""
     return NoReply(
@@ -249,7 +253,15 @@ def _no_connection(url: str, error: httpx.ConnectError) -> EngineError:
             f"{url} has no trusted TLS certificate",
             remedy="check SSL_CERT_FILE and the name",
         )
-    if any(isinstance(cause, ssl.SSLError) for cause in causes):
+    failures = (cause for cause in causes if isinstance(cause, ssl.SSLError))
+    if (failure := next(failures, None)) is not None:
+        reason = getattr(failure, "reason", None) or ""
+        if "_ALERT_" in reason or reason in _OTHER_TLS:  # which nobody sends who speaks no TLS
+            said = reason.partition("_ALERT_")[2] or reason
+            return Unreachable(
+                f"{url} agrees on no TLS connection: {said.lower().replace('_', ' ')}",
+                remedy="check which versions and client certificates it requires",
+            )
         return Unreachable(f"{url} does not speak TLS", remedy="check http or https")
     if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
         return Unreachable(f"{url} refuses connections", remedy="is the engine running there?")

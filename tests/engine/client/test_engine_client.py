@@ -63,6 +63,13 @@ def because(cause: Exception) -> httpx.ConnectError:
     return error
 
 
+def refused_tls(reason: str) -> ssl.SSLError:
+    """What Python raises for a handshake that OpenSSL ends for this reason."""
+    error = ssl.SSLError(1, f"[SSL: {reason}]")
+    error.reason = reason
+    return error
+
+
 def refused(code: str, message: str = "no", remedy: str | None = None) -> dict[str, Any]:
     return {"error": {"code": code, "message": message, "remedy": remedy}}
 
@@ -242,6 +249,9 @@ async def test_a_change_without_a_token_is_not_even_sent() -> None:
         (because(ConnectionRefusedError(111, "refused")), Unreachable, "refuses connections"),
         (because(socket.gaierror(-2, "unknown")), Unreachable, "host name"),
         (because(ssl.SSLError("WRONG_VERSION_NUMBER")), Unreachable, "does not speak TLS"),
+        (because(refused_tls("TLSV1_ALERT_PROTOCOL_VERSION")), Unreachable, ": protocol version"),
+        (because(refused_tls("UNSUPPORTED_PROTOCOL")), Unreachable, "agrees on no TLS"),
+        (because(refused_tls("RECORD_LAYER_FAILURE")), Unreachable, "does not speak TLS"),
         (because(ssl.SSLCertVerificationError("self-signed")), Unreachable, "no trusted TLS"),
         (because(OSError(113, "No route to host")), Unreachable, "cannot be reached"),
         (httpx.ConnectTimeout(""), Unreachable, "does not accept"),
