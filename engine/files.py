@@ -38,6 +38,12 @@ def open_file(path: Path) -> io.BufferedReader:
         raise
 
 
+def is_kernels(path: Path) -> bool:
+    """Whether `path` leads to a file that the kernel makes up: it calls those regular, too, and
+    has some of their readers wait for good, deaf to signals."""
+    return os.path.realpath(path).startswith(("/proc/", "/sys/"))
+
+
 def read_file(path: Path, *, most: int, own: bool = False) -> bytes:
     """What a regular file of at most `most` bytes holds; an `own` one has to be this user's.
 

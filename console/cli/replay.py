@@ -106,7 +106,7 @@ def _is_box(path: Path) -> bool:
         return False
     try:
         with open_file(path) as file:
-            head = file.read(len(_SQLITE))
+            head = file.read(len(_SQLITE)) or b""  # None of a kernel's that has nothing yet
             return head == _SQLITE or head.startswith(_ZIP)
     except FileNotFoundError:
         return True

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from specdeck.engine.errors import ConfigError, Place, UsageError
+from specdeck.engine.files import is_kernels
 from specdeck.engine.paths import private
 
 SCHEMA: Final = 1
@@ -108,7 +109,7 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
     black box, UsageError for one of a newer specdeck.
     """
     with translate_errors(path):
-        if not stat.S_ISREG(path.stat().st_mode):
+        if not stat.S_ISREG(path.stat().st_mode) or is_kernels(path):
             raise ConfigError("not a regular file", place=Place(path))
     failure: Exception | None = None
     # As it is; one that lies in a folder that cannot be written to, without what may not have

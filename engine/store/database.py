@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from specdeck.engine.errors import SpecdeckError, UsageError
+from specdeck.engine.files import is_kernels
 from specdeck.engine.paths import private
 from specdeck.engine.text import format_count
 
@@ -26,6 +27,8 @@ PATIENCE_S = 2.0
 """How long another process may hold the file before a write gives up."""
 _PAUSE_S = 0.01
 
+_OPENED_BY_SQLITE = ("", "-wal", "-shm", "-journal")
+"""What the names of the files end in that SQLite opens of one database."""
 _LEAST_ROOM = 65_536
 """Bytes of a disk below which SQLite's I/O error is told as the full disk that it comes of."""
 _T = TypeVar("_T")
@@ -202,11 +205,13 @@ class Store:
             raise OSError("it is a link of another user")
 
     def _refuse_other_kinds(self) -> None:
-        """A pipe, a device or the kernel's own would be waited for, deaf to signals."""
-        real = self._path.resolve()
-        is_kernels = real.is_relative_to("/proc") or real.is_relative_to("/sys")
-        if is_kernels or (real.exists() and not real.is_file()):
-            raise OSError("it is no regular file")
+        """A pipe, a device or the kernel's own would be waited for, deaf to signals; so would one
+        in the place of what SQLite opens beside its file."""
+        for ending in _OPENED_BY_SQLITE:
+            path = self._path.with_name(f"{self._path.name}{ending}")
+            if is_kernels(path) or (path.exists() and not path.is_file()):
+                which = f"{path.name} beside it" if ending else "it"
+                raise OSError(f"{which} is no regular file")
 
     def _is_disk_full(self, error: Exception) -> bool:
         """Whether that is why; SQLite tells it as an I/O error of the files beside its own, too."""

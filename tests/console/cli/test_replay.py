@@ -15,9 +15,11 @@ from specdeck.console.cli.common import black_box_folder
 from specdeck.console.cli.main import outcome
 from specdeck.console.state.recorded import PlayedRecording, RecordedBox
 from specdeck.engine.blackbox.box import open_box
+from specdeck.engine.blackbox.file import open_for_reading
 from specdeck.engine.blackbox.folder import box_path
 from specdeck.engine.blackbox.history import History
 from specdeck.engine.blackbox.patience import never
+from specdeck.engine.errors import ConfigError
 from specdeck.engine.incident.archive import RECORDING
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.recording import reading_as_json
@@ -154,3 +156,19 @@ def test_of_a_long_recording_the_past_is_read_ahead_of_the_console(
     monkeypatch.setattr(replay, "_READ_LATER", 1)
     assert outcome(["replay", str(recording)]) == 0
     assert seen == [False, True]
+
+
+@pytest.mark.parametrize("command", ["export", "replay --json"])
+def test_a_file_of_the_kernels_is_no_recording(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One that is waited for would hang a test; this one ends."""
+    (tmp_path / "box.db").symlink_to("/proc/version")
+    assert outcome([*command.split(), str(tmp_path / "box.db")]) == 2
+    assert "unexpected" not in capsys.readouterr().err
+
+
+def test_no_black_box_is_read_of_the_kernels(tmp_path: Path) -> None:
+    (tmp_path / "box.db").symlink_to("/proc/version")
+    with pytest.raises(ConfigError, match="not a regular file"):
+        open_for_reading(tmp_path / "box.db")

@@ -76,6 +76,23 @@ def test_what_is_no_regular_file_is_refused_unread(tmp_path: Path, kind: str) ->
         Store(path)
 
 
+@pytest.mark.parametrize("ending", ["-wal", "-shm", "-journal"])
+def test_no_pipe_beside_the_store_is_waited_for(path: Path, ending: str) -> None:
+    Store(path).close()
+    beside = path.with_name(f"{path.name}{ending}")
+    beside.unlink(missing_ok=True)
+    os.mkfifo(beside)
+    with pytest.raises(UsageError, match=f"{beside.name} beside it is no regular file"):
+        Store(path)
+
+
+def test_links_in_a_circle_are_no_store(path: Path) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.symlink_to(path.name)
+    with pytest.raises(UsageError, match="cannot be used"):
+        Store(path)
+
+
 def test_a_full_disk_is_told_as_one(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SQLite calls it an I/O error where the disk fills under the files beside its own."""
     with Store(path) as store:
