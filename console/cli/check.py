@@ -56,6 +56,7 @@ from specdeck.engine.divergence.runner import CheckProgress
 from specdeck.engine.divergence.sampled import DrawProgress
 from specdeck.engine.errors import ConfigError, EngineError, SpecdeckError, Unauthorized, UsageError
 from specdeck.engine.operations.assignments import format_undo
+from specdeck.engine.operations.change import ChangeNotObserved
 from specdeck.engine.operations.check import (
     ArmPair,
     ArmsReady,
@@ -325,15 +326,21 @@ async def trip(to: Access, reason: str, retry_s: float) -> Trip:
 
     async def request(change: Change) -> AppliedChange:
         narrator, client = Narrator(change, to.url), to.client()
+        unproven: ChangeNotObserved | None = None
         try:
             async with require_vllm(client):
                 async for event in request_change(to, client, change):
                     narrator.take(event)
+                    if isinstance(event, ChangeNotObserved):
+                        unproven = event
         finally:
             await client.close()
-        if narrator.is_contradicted:
+        if narrator.is_contradicted or (unproven and unproven.reason == "superseded"):
             raise EngineError("; ".join(narrator.later))
-        log(f"specdeck: the breaker is open, the engine runs target-only: `{reset}` resets it")
+        if unproven is None or unproven.reason in ("no_traffic", "no_draft"):
+            log(f"specdeck: the breaker is open, the engine runs target-only: `{reset}` resets it")
+        else:
+            log(f"specdeck: the engine says that the breaker is open; {unproven.line()}")
         return narrator.outcome().applied
 
     made = await open_breaker(

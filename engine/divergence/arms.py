@@ -226,13 +226,10 @@ def _is_whole(fingerprint: str | None) -> bool:
 async def is_replaced(arm: Arm, client: EngineClient) -> bool:
     """Whether another engine answers by now than the one that was described.
 
-    One that was only restarted, and has the fingerprint that it had, is none. False where that
-    cannot be told, as of an engine that is away.
+    One that was only restarted, and has the fingerprint that it had, is none. Raises EngineError
+    where nobody says which start of it this is.
     """
-    try:
-        if not (await fetch_life(client)).is_another(arm.facts.life):
-            return False
-    except EngineError:
+    if not (await fetch_life(client)).is_another(arm.facts.life):
         return False
     try:
         facts, _ = await describe_engine(client, arm.model)

@@ -58,7 +58,9 @@ class ArmTotals:
     replaced: bool = False
     """Whether another engine answered in the end than in the beginning: see `is_replaced`."""
     speculates: bool = False
-    """Whether the engine of a hard reference drafted for anybody while it was asked."""
+    """Whether its engine drafted for anybody while it was asked, by its counters or its word."""
+    counted: bool = False
+    """Whether these tell."""
 
     def see(self, answer: Answer) -> None:
         """Takes in one answer."""
@@ -77,6 +79,12 @@ class ArmTotals:
                 self.pinned = f"{name}{mark}{pin}"
             if name not in self.names:
                 self.names.append(name)
+
+    def note_drafts(self, before: float | None, now: float | None) -> None:
+        """Takes in the engine's count of drafted tokens at both ends of an attempt."""
+        if before is not None and now is not None:
+            self.counted = True
+            self.speculates |= now > before if now >= before else now > 0
 
     @property
     def paths(self) -> list[str]:
@@ -523,13 +531,14 @@ def build_outcome(
         retold=totals.retold,
         invalid=classes.counts["invalid"],
         broken=next((v.line() for v in map(_violation, classes.listed) if v), None),
-        drafted=0 if arms[0].is_idle and not totals.serving.drafted else totals.serving.drafted,
+        drafted=_count_drafted(arms[0], totals.serving),
         idle=None if arms[0].drafts_by_text else totals.serving.idle,
         empty=totals.empty,
         refused=totals.refused,
         compared=totals.compared.get("mismatches"),
         reference_drafted=totals.reference.has_drafts,
-        is_pinned=arms[1].grade == "hard" or totals.reference.shows_pin,
+        is_pinned=totals.reference.shows_pin
+        or (arms[1].grade == "hard" and totals.reference.counted),
         mixed=next((a.name for a, one in _sums(arms, totals) if one.is_mixed), None),
     )
     return Outcome(
@@ -601,6 +610,13 @@ def _per_1000_tokens(totals: Totals) -> dict[str, float | None]:
         name: 1000 * count / tokens if (tokens := totals.compared.get(name)) else None
         for name, count in counts.items()
     }
+
+
+def _count_drafted(serving: Arm, sums: ArmTotals) -> int | None:
+    """Tokens drafted for its answers; 0 where these do not say, and nothing else drafts either."""
+    if sums.drafted is not None:
+        return sums.drafted
+    return 0 if serving.is_idle or (sums.counted and not sums.speculates) else None
 
 
 def _sums(arms: tuple[Arm, Arm], totals: Totals) -> Iterator[tuple[Arm, ArmTotals]]:

@@ -17,9 +17,9 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from specdeck.engine.divergence.answers import Answer
 from specdeck.engine.divergence.arms import Arm, Name
 from specdeck.engine.divergence.likelihood import Visible
-from specdeck.engine.divergence.outcome import ArmTotals
 from specdeck.engine.divergence.pacing import Pacer
 from specdeck.engine.divergence.privacy import hash_prompt, refusal_reason
 from specdeck.engine.divergence.prompts import Prompt, PromptSet
@@ -154,15 +154,22 @@ def doubt_pass(
 
 
 def doubt_arms(
-    found: Distributions, *, replaced: Collection[Name], reference_drafts: bool
+    found: Distributions,
+    *,
+    replaced: Collection[Name],
+    reference_drafts: bool,
+    reference_known: bool = True,
 ) -> Distributions:
-    """What was `found`; no pass of engines that were replaced, or by a reference that drafts."""
+    """What was `found`; no pass of engines that were replaced, or by a reference that drafts, or of
+    which that is not known."""
     if found.verdict.word != "pass":
         return found
     if replaced:
         why = explain_mixed(next(iter(replaced)))
     elif reference_drafts:
         why = REFERENCE_DRAFTED
+    elif not reference_known:
+        why = NOT_PINNED
     else:
         return found
     return replace(found, verdict=Verdict("inconclusive", why))
@@ -301,8 +308,8 @@ async def compare_distributions(
     for number, prompt in enumerate(prompts):
         yield DrawProgress(number, prompts.count)
         # vLLM does not say what was drafted for several draws of one request.
-        if not is_pinned and (proof := await _prove_pin(askers[1], prompt, pace)) is not None:
-            is_pinned, names_pin = proof.shows_pin, proof.pinned is not None
+        if not is_pinned:
+            is_pinned, names_pin = await _prove_pin(askers, prompt, pace)
         drawn = await _draw_arms(askers, prompt, sampling, pace)
         if isinstance(drawn, Refusal):
             refused, why = refused + 1, refusal_reason(drawn, private=private)
@@ -341,19 +348,25 @@ async def compare_distributions(
     )  # fmt: skip
 
 
-async def _prove_pin(reference: Asker, prompt: Prompt, pace: Pacer | None) -> ArmTotals | None:
-    """What a greedy answer shows of whether pinned requests draft; None where it is refused.
+async def _prove_pin(
+    askers: tuple[Asker, Asker], prompt: Prompt, pace: Pacer | None
+) -> tuple[bool, bool]:
+    """Whether greedy answers show that pinned requests draft nothing, and whether by their name.
 
-    Raises Unsupported where it shows that they draft.
+    No draft is no proof where the same request has none without the pin either. Raises
+    Unsupported where they show that pinned requests draft.
     """
-    async with pace.turn() if pace else nullcontext():
-        answer = await reference.answer(prompt)
-    if isinstance(answer, Refusal):
-        return None
-    refuse_disobeyed(reference.arm, answer)
-    sums = ArmTotals()
-    sums.see(answer)
-    return sums
+    answers: list[Answer] = []
+    for asker in askers:
+        async with pace.turn() if pace else nullcontext():
+            answer = await asker.answer(prompt)
+        if isinstance(answer, Refusal):
+            return False, False
+        answers.append(answer)
+    serving, pinned = answers
+    refuse_disobeyed(askers[1].arm, pinned)
+    names_it = "+k" in (pinned.system_fingerprint or "")
+    return names_it or (pinned.drafted == 0 and bool(serving.drafted)), names_it
 
 
 async def _draw_arms(

@@ -16,6 +16,7 @@ IDLE = 0.1
 
 REFERENCE_DRAFTED = "the reference drafted as well, so it is not the target alone"
 NOT_PINNED = "nothing shows that the reference's requests were left without drafts"
+"""Of a soft one by their pin, of a hard one by its engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +56,8 @@ class CheckEvidence:
     reference_drafted: bool = False
     """Whether anything was drafted for the reference's answers."""
     is_pinned: bool = True
-    """Whether a soft reference has shown that its requests drafted nothing; of no meaning in a
-    hard one."""
+    """Whether a soft reference has shown that its requests drafted nothing, and a hard one
+    whether it drafts."""
     mixed: Name | None = None
     """The arm whose engine was replaced, so that its answers may be of two ways of serving."""
 

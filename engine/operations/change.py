@@ -61,7 +61,7 @@ SILENCE_S = 5.0
 SETTLED_S = 1.0
 """Drafts of varying length (n-gram, the last tokens of a request) are averaged this long."""
 
-_EXCESS = 0.5
+EXCESS = 0.5
 """Draft tokens per draft beyond the k that was set: drafts and their tokens are not counted in one
 moment."""
 
@@ -124,7 +124,7 @@ class ChangeObserved:
     def is_contradicted(self) -> bool:
         """Whether the engine drafts more than it says. Fewer are a drafter's own affair: n-grams
         are not always found, and the last tokens of an answer have no room."""
-        return self.most is not None and self.k >= self.most + _EXCESS
+        return self.most is not None and self.k >= self.most + EXCESS
 
     def line(self) -> str:
         """For a person.

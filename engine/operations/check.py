@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -293,17 +294,25 @@ class ArmPair:
             return self.arms[1].speculates
         return now > before if now >= before else now > 0
 
+    @property
+    def is_reference_known(self) -> bool:
+        """Whether it is known of another engine as the reference that it drafts, or that not."""
+        if self._engines[1] is None or self.arms[1].facts.mode is not None:
+            return True
+        return self._drafted_before is not None
+
     async def find_replaced(self) -> tuple[Name, ...]:
-        """The arms whose engines are others than in the beginning."""
+        """The arms whose engines are others than in the beginning, or may be, as they are away."""
         serving, reference = self._engines
         clients = serving.client, (reference or serving).client
-        return tuple(
-            [
-                arm.name
-                for arm, client in zip(self.arms, clients, strict=True)
-                if await is_replaced(arm, client)
-            ]
-        )
+        found: list[Name] = []
+        for arm, client in zip(self.arms, clients, strict=True):
+            try:
+                if await self._retry.answer(partial(is_replaced, arm, client)):
+                    found.append(arm.name)
+            except EngineError:
+                found.append(arm.name)
+        return tuple(found)
 
     def _http(self, engine: CheckedEngine) -> httpx.AsyncClient:
         http = http_client(
@@ -330,11 +339,15 @@ async def run_check(
     """
     runner = begin_run(pair, prompts, store)
     yield ArmsReady(pair.arms, runner.resumed)
+    drafted = await pair.fetch_drafted()
     async with aclosing(runner.events()) as events:
         async for event in events:
             yield event
     runner.totals.note_replaced(await pair.find_replaced())
+    if runner.totals.prompts > runner.resumed:
+        runner.totals.serving.note_drafts(drafted, await pair.fetch_drafted())
     runner.totals.reference.speculates |= await pair.has_drafting_reference()
+    runner.totals.reference.counted |= pair.is_reference_known
     outcome, canary = finish_run(pair, runner, store)
     runs = store.history(pair.arms[0].url)
     history, earlier = compare_with_history(runs), comparable_checks(runs)
@@ -362,6 +375,7 @@ async def run_sampled_check(
                     event,
                     replaced=await pair.find_replaced(),
                     reference_drafts=await pair.has_drafting_reference(),
+                    reference_known=pair.is_reference_known,
                 )
                 history = record_sampled(event, prompts, store, pair.wall())
                 yield SampledResult(event, history)

@@ -22,6 +22,7 @@ from specdeck.engine.metrics.sample import Sample
 from specdeck.engine.metrics.window import Window, between
 from specdeck.engine.operations.assignments import format_undo
 from specdeck.engine.operations.change import (
+    EXCESS,
     LOST,
     ChangeApplied,
     ChangeClient,
@@ -328,13 +329,20 @@ class TrialRunner:
         A change since the trial began, by somebody else, stands beside any end of it.
         """
         with suppress(SpecdeckError):
-            state = await self._client.state()
+            state = await self._retry.answer(self._client.state)
             last = state.last_change
             is_others = last is not None and last.t >= trial.t and last.origin != "trial"
             if state.instance == tuning.instance and state.version <= tuning.version:
                 left = trial.after if trial.state == "kept" else trial.before
-                return None if is_others else find_other_knob(state, left)
-        return None
+                if is_others or (other := find_other_knob(state, left)) is not None:
+                    return None if is_others else other
+        return self._find_uncounted(trial)
+
+    def _find_uncounted(self, trial: TrialTuning) -> str | None:
+        """What the counters had within the stints with a k that was kept, where that is more."""
+        k, seen = trial.after.get("k"), self._observed
+        is_more = isinstance(k, int) and seen is not None and seen >= k + EXCESS
+        return f"k={seen:.1f} by its counters" if is_more and trial.state == "kept" else None
 
     def _note_end(self, trial: TrialTuning, other: str | None = None) -> NotRecorded | None:
         """Writes down how the trial has ended, beside how it began; `other` is what the engine's
