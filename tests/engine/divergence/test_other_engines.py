@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -254,3 +255,59 @@ async def test_a_prompt_that_is_given_often_is_asked_once(bench: Bench) -> None:
     assert outcome.totals.prompts == 3
     assert outcome.verdict.word == "inconclusive"
     assert outcome.notices[0].startswith("200 prompts left out as copies")
+
+
+@dataclass
+class LeavingEngine(ChangingEngine):
+    """Its plugin says nothing any more from the 40th answer on."""
+
+    def _get(self, path: str) -> httpx.Response:
+        if path.endswith("/state") and self._is_late:
+            return httpx.Response(503, json={"error": {"message": "busy"}})
+        return super()._get(path)
+
+
+async def test_an_engine_that_is_away_in_the_end_is_not_taken_for_the_same(bench: Bench) -> None:
+    async with bench.lab(LeavingEngine(), max_tokens=8, retry_s=0.0) as lab:
+        verdict = (await finish_check(lab, bench.many(200), bench.store)).verdict
+    assert verdict.word == "inconclusive"
+    assert verdict.reason.startswith(REPLACED)
+
+
+@pytest.mark.parametrize(
+    ("drafted", "word"),
+    [((7, 90), "pass"), ((7, 7), "inconclusive"), ((None,) * 2, "inconclusive")],
+)
+async def test_a_serving_engine_whose_counters_stand_still_was_not_tried(
+    bench: Bench, drafted: tuple[float | None, float | None], word: str
+) -> None:
+    before, after = (page(drafted=count) for count in drafted)
+    serving = ChangingEngine(plugin=False, drafts=False, pages_then=(before, after))
+    reference = bench.engine(
+        url="http://other", plugin=False, drafts=False, pages=[page(started=200.0)]
+    )
+    verdict = await check(bench, serving, reference)
+    assert verdict.word == word
+    assert ("drafted nothing" in verdict.reason) == (word != "pass")
+
+
+async def test_a_reference_of_which_nothing_is_known_is_none(bench: Bench) -> None:
+    silent = bench.engine(url="http://gateway", plugin=False, drafts=False)
+    verdict = await check(bench, bench.engine(), silent)
+    assert (verdict.word, verdict.reason) == ("inconclusive", NOT_PINNED)
+    found = await sample(bench, bench.engine(), silent)
+    assert (found.verdict.word, found.verdict.reason) == ("inconclusive", NOT_PINNED)
+
+
+async def test_no_draft_where_none_is_found_anyway_proves_no_pin(bench: Bench) -> None:
+    """As of a drafter that finds nothing in the first prompts."""
+
+    @dataclass
+    class FindsNothing(CompletionEngine):
+        def _greedy(self, body: dict[str, Any], text: str) -> httpx.Response:
+            found = json.loads(super()._greedy(body, text).content)
+            found["metrics"]["speculative_decoding"]["num_draft_tokens"] = 0
+            return httpx.Response(200, json=found)
+
+    found = await sample(bench, FindsNothing())
+    assert (found.verdict.word, found.verdict.reason) == ("inconclusive", NOT_PINNED)
