@@ -20,6 +20,8 @@ STREAM_S = 5.0
 """For whoever reads a pipe, to take what is written to it."""
 _OURS = re.compile(r"[0-9a-f]{16}|[0-9]+")
 """What ends the name of a half-written file: in older ones it is the writer's process id."""
+_LONGEST_START = 200
+"""Bytes of a file's name within that of its half-written one; file systems take 255, few fewer."""
 
 
 def open_file(path: Path) -> io.BufferedReader:
@@ -72,7 +74,7 @@ def write_whole(path: Path, *, mode: int = 0o666, over: bool = True) -> Iterator
     # A name that nobody foresees, and never what lies there already: in a folder that others
     # write in, a link could have been left for it.
     _refuse_special(path)
-    partial = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
+    partial = path.with_name(f"{_partial_start(path)}{os.urandom(8).hex()}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(partial, flags, mode)
     try:
@@ -87,6 +89,16 @@ def write_whole(path: Path, *, mode: int = 0o666, over: bool = True) -> Iterator
             partial.unlink()
         raise
     _remove_abandoned(path)
+
+
+def _partial_start(path: Path) -> str:
+    """What the names of half-written files of `path` begin with: any name that the file system
+    takes for the file leaves room for theirs.
+
+    >>> _partial_start(Path("out/a.zip")), len(_partial_start(Path("n" * 255)))
+    ('.a.zip.', 202)
+    """
+    return f".{os.fsdecode(os.fsencode(path.name)[:_LONGEST_START])}."
 
 
 def _refuse_special(path: Path) -> None:
@@ -119,7 +131,7 @@ def _move_beside(partial: Path, path: Path) -> None:
 
 def _remove_abandoned(path: Path) -> None:
     """What killed writers of the same file have left, where the folder can be looked into."""
-    start = f".{path.name}."
+    start = _partial_start(path)
     with suppress(OSError):
         for other in path.parent.iterdir():
             if not (other.name.startswith(start) and _OURS.fullmatch(other.name[len(start) :])):

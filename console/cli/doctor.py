@@ -148,5 +148,7 @@ async def _ask(client: EngineClient) -> list[Finding]:
         else:
             found.append(Finding("notice", one.name, one.reason or "no", one.remedy))
     if client.token() is None:
-        found.append(Finding("notice", "token", "no admin token: this is read-only", TOKEN_REMEDY))
+        found.append(
+            Finding("notice", "token", "this is read-only without the admin token", TOKEN_REMEDY)
+        )
     return found

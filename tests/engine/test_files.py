@@ -35,6 +35,20 @@ def test_what_killed_writers_left_is_removed_and_what_is_being_written_stays(
     ]
 
 
+@pytest.mark.parametrize(
+    "name", ["n" * 240, "n" * 255, "ä" * 127, "a" + "ä" * 127], ids=("240", "255", "even", "odd")
+)
+def test_a_file_may_have_the_longest_name_that_there_is(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    replace_file(path, "first")
+    left = tmp_path / f"{files._partial_start(path)}{'1' * 16}"
+    left.write_text("half")
+    os.utime(left, (0, 0))
+    replace_file(path, "second")
+    assert path.read_text() == "second"
+    assert [p.name for p in tmp_path.iterdir()] == [name]
+
+
 def test_no_link_that_others_left_is_written_through(tmp_path: Path) -> None:
     path, victim = tmp_path / "baseline.json", tmp_path / "victim"
     victim.write_text("precious")

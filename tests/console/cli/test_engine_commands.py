@@ -500,3 +500,13 @@ def test_a_server_that_is_no_vllm_is_not_taken_for_one_without_the_plugin(
     del engine.answers["/version"]
     assert outcome(["set", engine.url, "k=3"]) == 3
     assert "has no vLLM at this path" in capsys.readouterr().err
+
+
+def test_doctor_masks_none_of_its_own_words(
+    engine: HttpEngine, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SPECDECK_ADMIN_TOKEN", raising=False)
+    assert outcome(["doctor", engine.url]) == 0
+    said = capsys.readouterr().out
+    assert "token: this is read-only without the admin token: set SPECDECK_ADMIN_TOKEN" in said
+    assert "***" not in said
