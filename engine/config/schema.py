@@ -7,6 +7,8 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from specdeck.engine.client.address import quote_address
+
 
 class Block(BaseModel):
     """A block: frozen, strict about types, closed to unknown keys."""
@@ -200,7 +202,9 @@ class ConfigSettings(Block):
 
 
 def _check_url(url: str) -> None:
-    """ValueError unless `url` can be an engine's and holds no secret."""
+    """ValueError unless `url` can be an engine's and holds no secret, which it does not repeat."""
+    if "@" in url:
+        raise ValueError("a URL holds no password: put the key's variable in api_key_env")
     try:
         parts = urlsplit(url)
         good = parts.scheme in ("http", "https") and bool(parts.hostname)
@@ -208,6 +212,4 @@ def _check_url(url: str) -> None:
     except ValueError:
         good = False
     if not good:
-        raise ValueError(f"{url[:80]!r} is not a URL such as http://127.0.0.1:8000")
-    if parts.username or parts.password:
-        raise ValueError("a URL holds no password: put the key's variable in api_key_env")
+        raise ValueError(f"{quote_address(url[:80])} is not a URL such as http://127.0.0.1:8000")

@@ -147,6 +147,21 @@ def test_what_is_wrong_is_one_line_with_its_place(refused: Refused, text: str, l
     assert refused(text) == line
 
 
+@pytest.mark.parametrize(
+    "address",
+    ["ops:hush@h:1", "ftp://ops:hush@h", "http://ops:hush@h:no", "ftp://h/?key=hush", "h:1#hush"],
+)
+@pytest.mark.parametrize(
+    "block", ["{url: 'U'}", "{urls: ['U']}", "{url: 'http://h', reference: 'U'}"]
+)
+def test_no_error_repeats_a_credential_of_an_engines_address(
+    refused: Refused, block: str, address: str
+) -> None:
+    line = refused(f"attach: {block.replace('U', address)}\n")
+    assert line.startswith("c.yaml:1: ")
+    assert "hush" not in line
+
+
 @pytest.mark.parametrize("policy", ["", "  adaptive_draft: true\n", "  policy: threshold\n"])
 def test_bounds_that_only_another_policy_could_not_go_by_are_taken(
     loaded: Loaded, policy: str
