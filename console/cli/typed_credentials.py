@@ -15,6 +15,8 @@ _HAS_PORT = re.compile(r"[^\s/?#=]+:\d+(?:/[^\s?#]*)?(?=[?#])")
 """What is an address though it has no scheme; a file's name may have a `#`."""
 _NAME = re.compile(r"\A-{0,2}[A-Za-z][\w.\-]*=")
 """Of an option or a parameter, whose error may quote its value alone."""
+_USERINFO = re.compile(r".*@|[^/?#]*(?:%40|[\uff20\ufe6b])", re.DOTALL)
+"""Also with an `@` that is encoded, or that only looks like one."""
 _SLASHES = re.compile(r"/{2,}")
 
 
@@ -66,10 +68,10 @@ def _find_parts(word: str) -> Iterator[tuple[str, str]]:
         if any(map(str.isspace, word)):
             return
         rest = word
-    user, at, behind = rest.rpartition("@")
-    if at and (mark or ":" in user):
-        yield f"{user}@", f"{_REPLACED}@"
-        rest = behind
+    user = _USERINFO.match(rest)
+    if user is not None and (mark or ":" in user[0]):
+        yield user[0], f"{_REPLACED}@"
+        rest = rest[user.end() :]
     if mark or _HAS_PORT.match(rest):
         begun = min((rest.find(one) for one in "?#" if one in rest), default=-1)
         if 0 <= begun < len(rest) - 1:

@@ -18,6 +18,7 @@ from typing import Final
 from specdeck.engine.errors import ConfigError, Place, UsageError
 from specdeck.engine.files import is_kernels
 from specdeck.engine.paths import private
+from specdeck.engine.store.full_disk import is_disk_full
 
 SCHEMA: Final = 1
 _MAGIC: Final = 0x53704431
@@ -271,6 +272,8 @@ def translate_errors(path: Path, remedy: str | None = REMEDY) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
+        if is_disk_full(error, path.parent):
+            raise _disk_full(path) from error
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         is_damaged = code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
         raise ConfigError(
@@ -279,7 +282,13 @@ def translate_errors(path: Path, remedy: str | None = REMEDY) -> Iterator[None]:
     except UnicodeError as error:  # SQLite's own words, which quote what is damaged
         raise ConfigError("its tables are damaged", place=Place(path), remedy=remedy) from error
     except OSError as error:
+        if is_disk_full(error, path.parent):
+            raise _disk_full(path) from error
         raise ConfigError((error.strerror or str(error)).lower(), place=Place(path)) from error
+
+
+def _disk_full(path: Path) -> ConfigError:
+    return ConfigError("the disk is full", place=Place(path), remedy="make room")
 
 
 def take_lock(path: Path) -> int | None:

@@ -6,7 +6,6 @@ last one that the file has seen.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import sqlite3
@@ -21,6 +20,7 @@ from typing import Any, Self, TypeVar
 from specdeck.engine.errors import SpecdeckError, UsageError
 from specdeck.engine.files import is_kernels
 from specdeck.engine.paths import private
+from specdeck.engine.store.full_disk import is_disk_full
 from specdeck.engine.text import format_count
 
 PATIENCE_S = 2.0
@@ -29,8 +29,6 @@ _PAUSE_S = 0.01
 
 _OPENED_BY_SQLITE = ("", "-wal", "-shm", "-journal")
 """What the names of the files end in that SQLite opens of one database."""
-_LEAST_ROOM = 65_536
-"""Bytes of a disk below which SQLite's I/O error is told as the full disk that it comes of."""
 _T = TypeVar("_T")
 
 
@@ -213,20 +211,6 @@ class Store:
                 which = f"{path.name} beside it" if ending else "it"
                 raise OSError(f"{which} is no regular file")
 
-    def _is_disk_full(self, error: Exception) -> bool:
-        """Whether that is why; SQLite tells it as an I/O error of the files beside its own, too."""
-        if isinstance(error, OSError):
-            return error.errno in (errno.ENOSPC, errno.EDQUOT)
-        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
-            return True
-        if not isinstance(error, sqlite3.OperationalError):
-            return False
-        try:
-            about = os.statvfs(self._path.parent)
-        except OSError:
-            return False
-        return about.f_bavail * about.f_frsize < _LEAST_ROOM
-
     def _lock_path(self, name: str) -> Path:
         return self._path.with_name(f"{self._path.name}-{name}.lock")
 
@@ -244,7 +228,7 @@ class Store:
             raise self._unusable(error) from error
 
     def _unusable(self, error: Exception) -> UsageError:
-        if self._is_disk_full(error):
+        if is_disk_full(error, self._path.parent):
             return UsageError(f"{self._path} cannot be used: the disk is full", remedy="make room")
         return UsageError(
             f"{self._path} cannot be used: {error}",

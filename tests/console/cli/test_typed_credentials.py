@@ -12,6 +12,8 @@ ADDRESSES = (
     "ops:hunter2@127.0.0.1:9",
     "http://hunter2@127.0.0.1:9",
     "http://ops:hunter2/hunter2@127.0.0.1:9",
+    "http://ops:hunter2%40127.0.0.1:9",
+    "http://ops:hunter2\uff20127.0.0.1:9",
     "http://127.0.0.1:9/?api_key=hunter2",
     "127.0.0.1:9?api_key=hunter2",
     "http://127.0.0.1:9/#hunter2",
