@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from specdeck.engine.incident import engine_log
 from specdeck.engine.incident.engine_log import clean_log, read_tail
 from specdeck.engine.incident.redaction import Redactor
 
@@ -123,3 +126,19 @@ def test_the_end_of_a_long_log_is_read_and_a_pipe_is_not(tmp_path: Path) -> None
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(OSError, match="not a regular file"):
         read_tail(tmp_path / "pipe")
+
+
+def test_a_log_that_has_nothing_to_read_yet_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Waiting(io.FileIO):
+        """As `/proc/kmsg`, read without waiting."""
+
+        def read(self, *_: Any) -> Any:
+            return None
+
+    log = tmp_path / "log"
+    log.write_text("INFO")
+    monkeypatch.setattr(engine_log, "open_file", Waiting)
+    with pytest.raises(OSError, match="not a file with an end"):
+        read_tail(log)
