@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 from specdeck.engine.divergence.arms import changed_facts
 from specdeck.engine.divergence.statistics import Rate, above
+from specdeck.engine.divergence.verdict import Word
 from specdeck.engine.errors import UsageError
 from specdeck.engine.fingerprint.digest import canonical
-from specdeck.engine.protocol.codec import Count, DraftLength, Within, WrongType, read_record
+from specdeck.engine.protocol.codec import Count, DraftLength, OneOf, Within, WrongType, read_record
 from specdeck.engine.store.checks import GREEDY, SAMPLED, Checks, Run, unreadable
 from specdeck.engine.store.database import left_out_line
 from specdeck.engine.text import UNKNOWN, format_count, format_percent, format_value
@@ -66,6 +67,10 @@ class Counts(NamedTuple):
 
     mismatches: Count
     prompts: Count
+
+
+class _Said(NamedTuple):
+    verdict: Annotated[Word, OneOf(("pass", "fail", "inconclusive"))] | None = None
 
 
 class _Facts(NamedTuple):
@@ -146,6 +151,14 @@ def read_counts(run: Run) -> Counts:
         error = WrongType("more prompts differ than were asked")
         raise unreadable(error, remedy="it was written by another specdeck") from error
     return found
+
+
+def read_verdict(run: Run) -> Word | None:
+    """The word of a finished run's verdict, None where it has none.
+
+    Raises UsageError for one that cannot be read.
+    """
+    return _read(_Said, run.summary).verdict
 
 
 def past_checks(runs: Sequence[Run]) -> tuple[PastCheck, ...]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from specdeck.engine.divergence.statistics import CONFIDENCE, Rate, wilson
+from specdeck.engine.divergence.verdict import Word
 from specdeck.engine.metrics.reading import Reading
 
 SPAN_S = 30.0
@@ -99,6 +100,8 @@ class CheckOutcome:
     """Unix time of its end, seconds."""
     mismatches: int
     prompts: int
+    verdict: Word | None
+    """What the check as a whole said; None where it is not known."""
 
 
 class AcceptanceAlarm:
@@ -151,8 +154,9 @@ class MismatchAlarm:
     """Raised while checks of an engine find more mismatches than may be.
 
     It is raised by a check whose rate is above the limit with 95 % confidence, and cleared
-    by one whose rate is within it with the same confidence: a check too small to tell, which
-    the verdict calls inconclusive, changes nothing.
+    by one that passes and whose rate is within it with the same confidence. A rate is low as
+    well where nothing was drafted, and beside a single answer that proves a defect: a check
+    that fails or is inconclusive is no evidence of health.
     """
 
     def __init__(self, limit: float) -> None:
@@ -165,7 +169,8 @@ class MismatchAlarm:
         if found.rate is None:
             return None
         low, high = found.bounds95
-        is_well = high <= self._limit or not (found.count or self._limit)
+        is_within = high <= self._limit or not (found.count or self._limit)
+        is_well = is_within and outcome.verdict == "pass"
         crossed = is_well if self.is_raised else low > self._limit
         if not crossed:
             return None

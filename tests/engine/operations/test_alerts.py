@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from tests.support.engine_state import engine_state
 
+from specdeck.engine.divergence.verdict import Word
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.sample import Sample
 from specdeck.engine.metrics.window import Window
@@ -99,7 +100,9 @@ def test_every_floor_can_be_crossed_both_ways(floor: float) -> None:
 def test_a_check_above_the_maximum_is_told_once_and_so_is_its_end() -> None:
     alarm = MismatchAlarm(0.015)
     outcomes = [(0, 200), (2, 200), (12, 200), (9, 200), (3, 200), (0, 20), (0, 200), (0, 0)]
-    found = [alarm.take(CheckOutcome(float(t), *one), URL) for t, one in enumerate(outcomes)]
+    found = [
+        alarm.take(CheckOutcome(float(t), *one, "pass"), URL) for t, one in enumerate(outcomes)
+    ]
     assert [(n, one.is_raised) for n, one in enumerate(found) if one is not None] == [
         (2, True), (6, False),
     ]  # fmt: skip
@@ -114,9 +117,21 @@ def test_a_check_above_the_maximum_is_told_once_and_so_is_its_end() -> None:
 
 def test_no_mismatch_at_all_may_be_the_maximum() -> None:
     alarm = MismatchAlarm(0.0)
-    outcomes = [CheckOutcome(0.0, 0, 50), CheckOutcome(1.0, 1, 50), CheckOutcome(2.0, 0, 50)]
-    found = [alarm.take(one, URL) for one in outcomes]
+    found = [alarm.take(CheckOutcome(float(n), n % 2, 50, "pass"), URL) for n in range(3)]
     assert [one and one.is_raised for one in found] == [None, True, False]
+
+
+@pytest.mark.parametrize("verdict", ["fail", "inconclusive", None])
+def test_a_check_that_does_not_pass_raises_an_alert_and_clears_none(verdict: Word | None) -> None:
+    alarm = MismatchAlarm(0.015)
+    raised = alarm.take(CheckOutcome(0.0, 60, 300, verdict), URL)
+    assert raised is not None
+    assert raised.is_raised
+    assert alarm.take(CheckOutcome(1.0, 0, 300, verdict), URL) is None
+    assert alarm.is_raised
+    cleared = alarm.take(CheckOutcome(2.0, 0, 300, "pass"), URL)
+    assert cleared is not None
+    assert not cleared.is_raised
 
 
 def test_what_a_sweep_makes_of_the_rate_is_no_alert() -> None:

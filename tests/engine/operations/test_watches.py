@@ -46,12 +46,12 @@ def store(tmp_path: Path) -> Path:
     return tmp_path / "store.sqlite"
 
 
-def check(store: Path, t: float, mismatches: int, *, of: int = 200) -> None:
+def check(store: Path, t: float, mismatches: int, *, of: int = 200, verdict: str = "pass") -> None:
     """A check that ended at `t`."""
     with Store(store) as opened:
         checks = Checks(opened)
         run = checks.begin(f"key-{t}", t - 1, URL, {})
-        checks.finish(run.id, t, {"mismatches": mismatches, "prompts": of})
+        checks.finish(run.id, t, {"mismatches": mismatches, "prompts": of, "verdict": verdict})
 
 
 def watching(
@@ -88,6 +88,8 @@ async def test_a_check_that_ends_while_somebody_watches_raises_and_clears_an_ale
     assert await take(watch, engine, 70.0) == []
     check(store, 80.0, 11)
     assert await take(watch, engine, 90.0) == []
+    check(store, 92.0, 0, verdict="inconclusive")
+    assert await take(watch, engine, 100.0) == []
     check(store, 95.0, 0)
     (cleared,) = await take(watch, engine, 110.0)
     assert isinstance(cleared, Alert)
