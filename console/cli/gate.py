@@ -189,18 +189,22 @@ def _arguments(
 
 
 async def _measure_and_save(asked: CheckArguments, options: dict[str, Any], target: Path) -> int:
-    found = (await _measure(asked, options, None)).baseline
+    measured = await _measure(asked, options, None)
+    found, doubts = measured.baseline, [one.line for one in measured.doubts]
+    verdict, reason = found.check.verdict, found.check.reason
+    if doubts and verdict == "pass":
+        verdict, reason = "inconclusive", "; ".join(doubts)
     write_baseline(found, target)
     log(f"specdeck: the baseline is in {target}: `specdeck gate {target} URL` compares with it")
     said = {
         "saved": str(target),
         "engine": found.engine,
-        "verdict": found.check.verdict,
-        "reason": found.check.reason,
+        "verdict": verdict,
+        "reason": reason,
     }
     lines = [f"{name.ljust(8)} {value}" for name, value in said.items()]
     print_verdict(said, lambda: lines, as_json=asked.as_json)
-    return CODES[found.check.verdict]
+    return CODES[verdict]
 
 
 async def _compare(asked: CheckArguments, options: dict[str, Any], baseline: Baseline) -> int:
@@ -208,7 +212,12 @@ async def _compare(asked: CheckArguments, options: dict[str, Any], baseline: Bas
     against = access(options["against"]).url if options["against"] else None
     limits = Limits(options["max_slowdown"], options["max_acceptance_loss"])
     gate = compare_with_baseline(
-        baseline, measured.baseline, limits, against=against, paired=measured.paired
+        baseline,
+        measured.baseline,
+        limits,
+        against=against,
+        paired=measured.paired,
+        doubts=measured.doubts,
     )
     data = gate.as_json()
     print_verdict(data, lambda: gate_lines(data), as_json=asked.as_json)

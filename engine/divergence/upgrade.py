@@ -13,6 +13,7 @@ from specdeck.engine.divergence.baseline import (
     CheckSummary,
     StructureCounts,
 )
+from specdeck.engine.divergence.doubts import Doubt
 from specdeck.engine.divergence.verdict import Word
 from specdeck.engine.fingerprint.compare import compare, leaves
 from specdeck.engine.fingerprint.fingerprint import Fingerprint
@@ -106,8 +107,12 @@ def compare_with_baseline(
     *,
     against: str | None = None,
     paired: Sequence[Block] | None = None,
+    doubts: Sequence[Doubt] = (),
 ) -> Gate:
-    """Every line; `paired` are the blocks of the engine `against`, measured in turn with these."""
+    """Every line; `paired` are the blocks of the engine `against`, measured in turn with these.
+
+    `doubts` are of either measurement: with one of them nothing passes.
+    """
     name, changed = _compare_fingerprints(before, now)
     lines = (
         _divergence(before.check, now.check),
@@ -116,6 +121,7 @@ def compare_with_baseline(
         _speed(paired or before.blocks, now.blocks, limits.speed, interleaved=paired is not None),
         name,
         _answers(before.answers, now.answers),
+        *_measurement(doubts),
     )
     return Gate(before, now, lines, against, changed)
 
@@ -277,6 +283,12 @@ def _answers(before: Mapping[str, str], now: Mapping[str, str]) -> Line:
     others = round(share * common)
     said = f"{others} of {common} differ from the baseline, which is no fault by itself"
     return Line("answers", "pass", said, after=share)
+
+
+def _measurement(doubts: Sequence[Doubt]) -> Iterator[Line]:
+    """A line where the figures are no evidence."""
+    if doubts:
+        yield Line("measurement", "inconclusive", "; ".join(one.line for one in doubts))
 
 
 def _share_of_others(before: Mapping[str, str], now: Mapping[str, str]) -> float | None:

@@ -4,7 +4,8 @@
         ─▶ FactsMissing? ─▶ Measurement
 
 A check of the divergence comes first, then the prompts in blocks, for speed and acceptance. Where a
-second engine is given, it is asked the same block before or after, by turns.
+second engine is given, it is asked the same block before or after, by turns. In the end both are
+looked at again: figures of an engine that was replaced under way are of two.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from specdeck.engine.client.life import is_same_engine
+from specdeck.engine.client.life import Life, fetch_life, is_same_engine
 from specdeck.engine.divergence.answers import Answer
 from specdeck.engine.divergence.arms import fetch_counters
 from specdeck.engine.divergence.baseline import (
@@ -27,6 +28,7 @@ from specdeck.engine.divergence.baseline import (
     Workload,
     digest_tokens,
 )
+from specdeck.engine.divergence.doubts import Doubt, doubt_refusals
 from specdeck.engine.divergence.privacy import hash_prompt
 from specdeck.engine.divergence.prompts import Prompt, PromptSet, source_name
 from specdeck.engine.divergence.requests import Asker
@@ -57,6 +59,8 @@ class Measurement:
 
     baseline: Baseline
     paired: tuple[Block, ...] | None
+    doubts: tuple[Doubt, ...] = ()
+    """Why the figures are no evidence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,16 +97,22 @@ async def measure_engine(
     blocks: list[Block] = []
     paired: list[Block] = []
     answers: dict[str, str] = {}
+    refused, refused_by_second = 0, 0
     of = rounds * -(-prompts.count // streams)
+    lives = [None if one is None else await _fetch_life(one) for one in (pair, second)]
     await _warm_up(pair, second, prompts)
     for _ in range(rounds):
         for block in _split(prompts, streams):
             turns = [(pair, blocks)] if second is None else [(pair, blocks), (second, paired)]
             for asked, sums in turns if len(blocks) % 2 else reversed(turns):
                 said = await _ask_block(asked, block, clock)
-                sums.append(said[0])
+                sums.append(said.block)
+                unanswered = len(block) - said.answered
                 if asked is pair:
-                    answers |= said[1]
+                    answers |= said.digests
+                    refused += unanswered
+                else:
+                    refused_by_second += unanswered
             yield BlockDone(len(blocks), of)
     options = pair.options
     workload = Workload(
@@ -119,7 +129,35 @@ async def measure_engine(
         pair.wall(), pair.arms[0].url, workload, checked,
         tuple(blocks), answers, fingerprint,
     )  # fmt: skip
-    yield Measurement(found, None if second is None else tuple(paired))
+    requests = rounds * prompts.count
+    doubts = await _find_doubts(pair, lives[0], refused, requests)
+    if second is not None:
+        doubts += await _find_doubts(second, lives[1], refused_by_second, requests)
+    yield Measurement(found, None if second is None else tuple(paired), doubts)
+
+
+async def _fetch_life(pair: ArmPair) -> Life | None:
+    """That of the serving arm, which alone is measured; None where it does not tell it."""
+    try:
+        return await fetch_life(pair.serving)
+    except EngineError:
+        return None
+
+
+async def _find_doubts(
+    pair: ArmPair, life: Life | None, refused: int, asked: int
+) -> tuple[Doubt, ...]:
+    """Those of the serving arm, which had `life` before its speed was measured.
+
+    One with the fingerprint that it had is another as well: it broke down under the load, its
+    figures are of caches that are cold, and what the check found is of the process before.
+    """
+    url = pair.arms[0].url
+    now = await _fetch_life(pair)
+    is_restarted = life is not None and now is not None and now.is_another(life)
+    is_replaced = is_restarted or "serving" in await pair.find_replaced()
+    found = Doubt("replaced", url) if is_replaced else None, doubt_refusals(url, refused, asked)
+    return tuple(filter(None, found))
 
 
 async def _fetch_fingerprint(client: EngineClient) -> dict[str, Any] | None:
@@ -175,9 +213,18 @@ async def _warm_up(pair: ArmPair, second: ArmPair | None, prompts: PromptSet) ->
             asker.settings = usual
 
 
-async def _ask_block(
-    pair: ArmPair, block: Sequence[Prompt], clock: Callable[[], float]
-) -> tuple[Block, dict[str, str]]:
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What came of a block of prompts."""
+
+    block: Block
+    digests: dict[str, str]
+    """Of the answers, by the prompts'."""
+    answered: int
+    """Prompts that were not refused."""
+
+
+async def _ask_block(pair: ArmPair, block: Sequence[Prompt], clock: Callable[[], float]) -> _Asked:
     before = await fetch_counters(pair.serving)
     began = clock()
     answers = await _answer_all(pair.askers[0], block)
@@ -189,7 +236,7 @@ async def _ask_block(
     )
     tokens = sum(len(answer.token_ids) for _, answer in answers)
     digests = {hash_prompt(prompt): digest_tokens(answer.token_ids) for prompt, answer in answers}
-    return Block(tokens, seconds, *rises), digests
+    return _Asked(Block(tokens, seconds, *rises), digests, len(answers))
 
 
 def _rise(before: float | None, after: float | None) -> float | None:

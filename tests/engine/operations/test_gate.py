@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
+from typing import Any
 
 import httpx
 import pytest
 from tests.engine.divergence.conftest import Bench, bench
 from tests.support.completion_engine import CompletionEngine
 
-from specdeck.engine.divergence.upgrade import Limits, compare_with_baseline
+from specdeck.engine.divergence.upgrade import Gate, Limits, compare_with_baseline
 from specdeck.engine.errors import UsageError
 from specdeck.engine.operations.check import ArmPair, CheckOptions, CheckResult
 from specdeck.engine.operations.gate import (
@@ -23,7 +24,7 @@ from specdeck.engine.operations.gate import (
     refuse_other_work,
     refuse_same_engine,
 )
-from specdeck.engine.protocol.messages import PREFIX
+from specdeck.engine.protocol.messages import PREFIX, EngineState
 
 __all__ = ["bench"]
 PAGES = [
@@ -162,3 +163,87 @@ async def test_other_work_is_refused(bench: Bench) -> None:
     async with bench.lab(bench.engine(), max_tokens=9) as pair:
         with pytest.raises(UsageError, match="8 tokens and 4 streams"):
             refuse_other_work(found, bench.many(4), pair)
+
+
+@dataclass
+class Turncoat(CompletionEngine):
+    """Another engine takes its place, or it refuses, while it is measured."""
+
+    instance: str = "old"
+    refuses_every: int = 0
+    """Of its answers the share that it refuses is one of so many; 0: none."""
+    seen: int = 0
+
+    def state(self) -> EngineState:
+        started = 1.0 if self.instance == "old" else 2.0
+        said = replace(super().state(), instance=self.instance, started=started)
+        return replace(said, fingerprint="sd1:p1") if self.instance == "other" else said
+
+    def _answer(self, body: dict[str, Any]) -> httpx.Response:
+        self.seen += 1
+        if self.refuses_every and self.seen % self.refuses_every == 0:
+            return httpx.Response(400, json={"error": {"message": "no such adapter"}})
+        return super()._answer(body)
+
+
+async def doubt(
+    bench: Bench, turn: Callable[[Turncoat], None], whose: str
+) -> tuple[Measurement, Gate]:
+    """What is measured where the engine `whose` does `turn` after a block, and the gate."""
+    new, old = (
+        Turncoat(url=f"http://{name}", pages=list(PAGES), tells_names=True, pause=0.001)
+        for name in ("new", "old")
+    )
+    engine, alone = new, old.connect()
+    options = CheckOptions(max_tokens=8, streams=4, retry_s=5.0)
+    async with (
+        bench.lab(engine, max_tokens=8, threshold=0.5, fresh=True) as pair,
+        ArmPair(alone, alone, options) as second,
+    ):
+        work = measure_engine(
+            pair, bench.many(12), bench.store, second=second, rounds=1, clock=seconds()
+        )
+        events: list[GateEvent] = []
+        async for event in work:
+            events.append(event)
+            if isinstance(event, BlockDone) and event.done == 1:
+                turn(new if whose == "new" else old)
+    found = measured(events)
+    same = found.baseline
+    return found, compare_with_baseline(same, same, Limits(), doubts=found.doubts)
+
+
+def replace_engine(engine: Turncoat) -> None:
+    engine.instance = "other"
+
+
+def restart_engine(engine: Turncoat) -> None:
+    engine.instance = "again"
+
+
+def refuse_half(engine: Turncoat) -> None:
+    engine.refuses_every = 2
+
+
+def refuse_few(engine: Turncoat) -> None:
+    engine.refuses_every = 20
+
+
+@pytest.mark.parametrize("whose", ["new", "old"])
+@pytest.mark.parametrize(
+    ("turn", "kind"),
+    [(replace_engine, "replaced"), (restart_engine, "replaced"), (refuse_half, "refused")],
+)
+async def test_an_engine_that_turns_while_it_is_measured_passes_no_gate(
+    bench: Bench, turn: Callable[[Turncoat], None], kind: str, whose: str
+) -> None:
+    found, gate = await doubt(bench, turn, whose)
+    assert [(one.kind, one.engine) for one in found.doubts] == [(kind, f"http://{whose}")]
+    assert gate.word == "inconclusive"
+    assert found.doubts[0].line in gate.reason
+
+
+async def test_a_few_refused_answers_are_no_doubt(bench: Bench) -> None:
+    found, gate = await doubt(bench, refuse_few, "new")
+    assert found.doubts == ()
+    assert all(line.name != "measurement" for line in gate.lines)
