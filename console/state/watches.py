@@ -125,11 +125,13 @@ def _tone(event: WatchEvent) -> Tone:
 
 def _kind(event: WatchEvent) -> EventKind:
     from specdeck.engine.operations.alerts import Alert
-    from specdeck.engine.operations.drift import Drift, MovedMeanwhile, PinMoved
+    from specdeck.engine.operations.drift import Drift, MovedMeanwhile, NotComparable, PinMoved
 
     if isinstance(event, Alert):
         return "alert"
-    return "drift" if isinstance(event, Drift | MovedMeanwhile | PinMoved) else "other"
+    return (
+        "drift" if isinstance(event, Drift | MovedMeanwhile | NotComparable | PinMoved) else "other"
+    )
 
 
 def _fold_names(event: FactsRead, old: FingerprintNames | None) -> FingerprintNames:

@@ -23,6 +23,12 @@ APART_S = 5.0
 POLICY_APART_S = 60.0
 """The same while a policy moves k, and the path's name with it, as often as it likes."""
 
+FAILING_S = 15.0
+"""For how long facts must fail to be fetched before it is said: an engine may be busy."""
+
+STALLED_S = 60.0
+"""For how long an engine must get no further with reading its own files before it is said."""
+
 Fetch = Callable[[Fingerprint | None], Awaitable[Fingerprint]]
 """Brings the fingerprint as it is now, to be compared with the pin that it is given."""
 
@@ -161,7 +167,42 @@ class FactsUnavailable:
         return self.error.line()
 
 
-DriftEvent = FactsRead | Drift | MovedMeanwhile | PinMoved | PinUnread | FactsUnavailable
+@dataclass(frozen=True, slots=True)
+class NotComparable:
+    """An engine whose path has another name than the pin's, and whose facts cannot be had."""
+
+    t: float
+    """Unix time, seconds."""
+    engine: str
+    """Its URL."""
+    pin: Path
+    reason: str
+    """For one line."""
+
+    @property
+    def line(self) -> str:
+        """For one line.
+
+        >>> NotComparable(0.0, "http://e:1", Path("/pins/demo.json"), "no answer").line
+        'not as pinned by name, and cannot be compared with demo.json: no answer'
+        """
+        return f"not as pinned by name, and cannot be compared with {self.pin.name}: {self.reason}"
+
+    def as_json(self) -> dict[str, Any]:
+        """What a webhook gets."""
+        return {
+            "event": "fingerprint.incomparable",
+            "kind": "drift",
+            "t": round(self.t, 3),
+            "engine": self.engine,
+            "pin": str(self.pin),
+            "text": self.line,
+        }
+
+
+DriftEvent = (
+    FactsRead | Drift | MovedMeanwhile | PinMoved | PinUnread | FactsUnavailable | NotComparable
+)
 
 
 class DriftWatcher:
@@ -181,6 +222,10 @@ class DriftWatcher:
         self._mover: str | None = None
         """Whose sweep or trial moved k in the last reading."""
         self._is_mover_told = False
+        self._obstacle: object = None
+        """What keeps the facts from being compared; None where nothing does."""
+        self._obstacle_since = float("-inf")
+        self._is_obstacle_told = False
 
     @property
     def pinned(self) -> Fingerprint | None:
@@ -205,7 +250,8 @@ class DriftWatcher:
     async def follow(self, reading: Reading) -> AsyncIterator[DriftEvent]:
         """Look at the pin, and at the facts where they or the pin may have moved.
 
-        An engine that does not answer is asked again later: its readings say so already.
+        One whose facts cannot be had is asked again later; where its name is not the pin's, that
+        it cannot be compared is said once, until it could be.
         """
         if self._is_busy:
             return
@@ -219,11 +265,15 @@ class DriftWatcher:
                 yield MovedMeanwhile(self._mover, self._detector.place)
             if not self._has_moved(reading):
                 return
+            if reading.restarted:
+                self._obstacle = None
             name, self._fetched_at = _path_name(reading), reading.t
             try:
                 found = await self._fetch(self.pinned)
-            except SpecdeckError:
+            except SpecdeckError as error:
                 self._name = self._name or ""  # the next try keeps its distance
+                for event in self._meet(type(error), FAILING_S, error.line(), reading):
+                    yield event
                 return
             # The path may have moved on since the reading; the next one tells.
             at = name if reading.state is None else found.path
@@ -231,6 +281,10 @@ class DriftWatcher:
             self._name = at if is_final else ""
             for event in self.judge(found, reading.t):
                 yield event
+            if not found.progress.finished:
+                done = found.progress.bytes, found.progress.file
+                for event in self._meet(done, STALLED_S, found.progress.line(), reading):
+                    yield event
         finally:
             self._is_busy = False
 
@@ -251,10 +305,25 @@ class DriftWatcher:
         if self._detector is None or not found.progress.finished or self._mover is not None:
             yield FactsRead(found)
             return
+        self._obstacle, self._is_obstacle_told = None, False
         comparison, drift = self._detector.detect(found, t)
         yield FactsRead(found, comparison, self._detector.place)
         if drift is not None:
             yield drift
+
+    def _meet(
+        self, obstacle: object, patience_s: float, reason: str, reading: Reading
+    ) -> Iterator[NotComparable]:
+        """What is to be said of an obstacle to the comparison that a fetch has met."""
+        if obstacle != self._obstacle:
+            self._obstacle, self._obstacle_since = obstacle, reading.t
+        if self._detector is None or self._mover is not None or self._is_obstacle_told:
+            return
+        is_as_named = _path_name(reading) == self._detector.pinned.path
+        if is_as_named or reading.t - self._obstacle_since < patience_s:
+            return
+        self._is_obstacle_told = True
+        yield NotComparable(reading.t, reading.url, self._detector.place, reason)
 
     def adopt(self, pinned: Fingerprint, place: Path, t: float) -> Iterator[DriftEvent]:
         """Compare with a pin that was written here just now, which is no news from elsewhere."""

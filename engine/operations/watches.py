@@ -19,7 +19,7 @@ from specdeck.engine.operations.alerts import (
     Limits,
     MismatchAlarm,
 )
-from specdeck.engine.operations.drift import Drift, DriftEvent, DriftWatcher
+from specdeck.engine.operations.drift import Drift, DriftEvent, DriftWatcher, NotComparable
 from specdeck.engine.operations.fingerprint import Fingerprints
 from specdeck.engine.store.checks import Checks
 from specdeck.engine.store.database import Store
@@ -102,7 +102,7 @@ class EngineWatch:
         it: beyond MOST_WAITING they are left out, which is told when it begins, and how many
         they were when it is over.
         """
-        worth = [event for event in events if isinstance(event, Drift | Alert)]
+        worth = [event for event in events if isinstance(event, Drift | NotComparable | Alert)]
         if self._webhook is None or not worth:
             return
         if self._waiting >= MOST_WAITING:
@@ -174,7 +174,7 @@ async def post_events(
     if webhook is None:
         return
     for event in events:
-        if isinstance(event, Drift | Alert):
+        if isinstance(event, Drift | NotComparable | Alert):
             reason = await webhook.post(event.as_json())
             if reason is not None:
                 yield NotPosted(reason)

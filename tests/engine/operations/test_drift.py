@@ -14,13 +14,16 @@ from specdeck.engine.fingerprint.pins import PinFile, write_pin
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.operations.drift import (
     APART_S,
+    FAILING_S,
     POLICY_APART_S,
+    STALLED_S,
     Drift,
     DriftEvent,
     DriftWatcher,
     FactsRead,
     FactsUnavailable,
     MovedMeanwhile,
+    NotComparable,
     PinMoved,
     PinUnread,
 )
@@ -304,3 +307,47 @@ async def test_a_lease_of_an_operator_is_a_drift(engine: NamedEngine, place: Pat
         fingerprint(live__k=3),
     )
     assert "k 6 → 3" in str(await lines(watcher, engine.reading(10)))
+
+
+async def test_an_engine_that_cannot_be_compared_is_told_once_until_it_could_be(
+    engine: NamedEngine, place: Path
+) -> None:
+    watcher = watch(engine, place)
+    assert await lines(watcher, engine.reading(0)) == []
+    engine.is_away, engine.found = True, fingerprint(live__k=5)
+    told: list[DriftEvent] = []
+    for t in range(10, 10 + 4 * int(FAILING_S), int(APART_S)):
+        told += await follow(watcher, engine.reading(t))
+    (said,) = told
+    assert isinstance(said, NotComparable)
+    assert said.t == 10 + FAILING_S
+    assert said.line == "not as pinned by name, and cannot be compared with prod.json: no answer"
+    assert said.as_json()["event"] == "fingerprint.incomparable"
+    engine.is_away = False
+    assert "k 6 → 5" in str(await lines(watcher, engine.reading(100)))
+    engine.is_away, engine.found = True, fingerprint(live__k=4)
+    again = [await lines(watcher, engine.reading(200 + t)) for t in (0, FAILING_S, 2 * FAILING_S)]
+    assert [len(one) for one in again] == [0, 1, 0]
+
+
+async def test_facts_that_fail_under_the_pinned_name_are_not_told(
+    engine: NamedEngine, place: Path
+) -> None:
+    watcher = watch(engine, place)
+    engine.is_away = True
+    for t in range(0, 100, 10):
+        assert await lines(watcher, engine.reading(t)) == []
+
+
+async def test_facts_that_get_no_further_cannot_be_compared(
+    engine: NamedEngine, place: Path
+) -> None:
+    watcher, other = watch(engine, place), fingerprint(live__k=5)
+    told = []
+    for t in range(0, 300, 10):  # weights that are read, and then no more
+        progress = Progress(False, min(t, 150) * 10**9, 300 * 10**9, "model.safetensors")
+        engine.found = replace(other, progress=progress)
+        told += [(t, line) for line in await lines(watcher, engine.reading(t))]
+    ((t, line),) = told
+    assert t == 150 + STALLED_S
+    assert line.endswith("prod.json: reading model.safetensors, 150.0 of 300.0 GB")
