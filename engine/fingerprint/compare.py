@@ -256,6 +256,11 @@ def _unknown_reasons(
     yield from (one.line() for one in apart)
     if before.partial != after.partial and not apart:
         yield "one of the names is of facts that are not all known"
+    was = before.system_fingerprint
+    is_untold = after.is_own_asked and after.system_fingerprint is None
+    if was is not None and is_untold and after.partial:
+        # Among unknown facts it may be all that moves with another model.
+        yield f"vLLM's own fingerprint, {was} before, is not told"
     if before.behaviour is not None and after.behaviour is not None:
         yield from explain_incomparable(before.behaviour, after.behaviour)
 

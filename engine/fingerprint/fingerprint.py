@@ -77,6 +77,8 @@ class Fingerprint:
     unread: tuple[Unread, ...] = ()
     system_fingerprint: str | None = None
     """vLLM's own; None where it is switched off or could not be had."""
+    is_own_asked: bool = field(default=False, compare=False)
+    """Whether the look was for vLLM's own as well, so that None means that it is not told."""
     stamped: bool | None = None
     """Whether responses carry the path's name; None without the plugin."""
     instance: str | None = None

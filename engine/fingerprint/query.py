@@ -116,6 +116,7 @@ def parse_reply(reply: dict[str, Any], *, url: str, t: float) -> Fingerprint:
         facts=told.facts,
         unread=limit_unread(told.partial),
         system_fingerprint=told.system_fingerprint,
+        is_own_asked=True,
         stamped=told.responses is not None and told.responses.stamped,
         instance=told.instance,
         progress=told.progress,
@@ -160,7 +161,7 @@ async def fetch_from_outside(
     own = await fetch_system_fingerprint(client, models[0]) if ask_own and models else None
     build, path = compute_names(facts, partial=True)
     unread = tuple(Unread(fact, WITHOUT_PLUGIN) for fact in _INSIDE)
-    return Fingerprint(wall(), client.url, build, path, facts, unread, own)
+    return Fingerprint(wall(), client.url, build, path, facts, unread, own, is_own_asked=ask_own)
 
 
 async def fetch_system_fingerprint(client: EngineClient, model: str) -> str | None:

@@ -217,6 +217,22 @@ def test_vllms_own_that_stands_still_or_is_unknown_is_no_change(
     assert found.lines() == ["nothing changed, as far as it is known"]
 
 
+def test_vllms_own_that_was_known_and_is_not_told_is_unknown_among_unknown_facts(
+    fingerprints: Any,
+) -> None:
+    before = fingerprints.seen(unread=OUTSIDE, own="vllm-0.32.0-0")
+    found = compare(before, replace(fingerprints.seen(unread=OUTSIDE, own=None), is_own_asked=True))
+    line = "not every fact is known: vLLM's own fingerprint, vllm-0.32.0-0 before, is not told"
+    assert (found.same, found.lines()) == (False, [line])
+
+
+def test_vllms_own_that_is_not_told_is_no_change_where_every_fact_is_known(
+    fingerprints: Any,
+) -> None:
+    after = replace(fingerprints.seen(own=None), is_own_asked=True)
+    assert compare(fingerprints.seen(own="vllm-0.32.0-0"), after).same
+
+
 def test_vllms_own_that_moved_with_a_models_place_changes_nothing(fingerprints: Any) -> None:
     found = compare(fingerprints.seen(own="a"), fingerprints.seen(own="b"))
     assert (found.same, found.lines()) == (True, ["nothing changed"])
