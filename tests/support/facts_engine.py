@@ -27,7 +27,7 @@ class FactsEngine(HttpEngine):
         self.k = 5
         self.plugin = True
         self.away = False
-        self.system_fingerprint = "vllm-0.32.0-09d54272"
+        self.system_fingerprint: str | None = "vllm-0.32.0-09d54272"
         self.partial: list[dict[str, str]] = []
         self.progress: list[dict[str, Any]] = [{"finished": True}]
         """Of the reading of its weights; the last one for ever."""

@@ -344,6 +344,17 @@ def test_without_the_plugin_vllms_own_that_moved_is_a_change(
     assert said == ["vLLM's own fingerprint moved: vllm-0.32.0-09d54272 → vllm-0.32.0-11111111"]
 
 
+def test_without_the_plugin_vllms_own_that_is_not_told_is_no_match(
+    engine: FactsEngine, capsys: Captured
+) -> None:
+    engine.plugin = False
+    assert deck("pin", engine.url) == 0
+    engine.system_fingerprint = None
+    capsys.readouterr()
+    assert deck("verify", engine.url) == 1
+    assert "vllm-0.32.0-09d54272 before, is not told" in capsys.readouterr().out
+
+
 def test_a_fact_that_cannot_be_read_is_named(engine: FactsEngine, capsys: Captured) -> None:
     engine.partial = [{"fact": "model.draft.weights", "reason": "Permission denied"}]
     assert deck("show", engine.url) == 0
