@@ -16,6 +16,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
@@ -29,7 +30,7 @@ from textual.driver import Driver
 from textual.events import Event, InputEvent, Key
 from textual.filter import LineFilter
 from textual.screen import Screen
-from textual.worker import WorkerFailed
+from textual.worker import Worker, WorkerError, WorkerFailed
 
 from specdeck.console import keys, theme
 from specdeck.console.context import ConsoleContext
@@ -64,6 +65,11 @@ if TYPE_CHECKING:
 
 _MOUNTED_S = 1.0
 """For a screen to have its widgets, until keys come to it all the same."""
+
+LEAVE_S = 9.0
+"""For work to tidy up on leaving; longer than a sweep's giving back may take."""
+_CUT_S = 1.0
+"""For work that is cut short."""
 
 
 @runtime_checkable
@@ -124,6 +130,12 @@ def _find_screen(name: str) -> type[DetailScreen]:
     from specdeck.console.screens.tuning.screen import TuningScreen
 
     return TuningScreen
+
+
+async def _wait_for(worker: Worker[Any]) -> None:
+    """Waits for its end, whatever that is: of a defect Textual has told the console."""
+    with suppress(WorkerError):
+        await worker.wait()
 
 
 class Console(App[str]):
@@ -195,6 +207,8 @@ class Console(App[str]):
         self._write_incident = incident
         self._incidents: IncidentFiles | None = None
         self._leaving = False
+        self._tasks: set[asyncio.Future[None]] = set()
+        """The controller's work."""
         self.shown = asyncio.Event()
         """Whether the first frame is on the terminal."""
         keymap = self.settings.keymap
@@ -266,7 +280,35 @@ class Console(App[str]):
             self.register_theme(one)
 
     def _spawn(self, work: Coroutine[Any, Any, None], group: str) -> Task:
-        return self.run_worker(work, group=group)
+        return self.run_worker(self._cancel_once(work), group=group)
+
+    async def _cancel_once(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs the work; leaving cancels all of it, what tidies up after a first one as well."""
+        task, cancelled = asyncio.ensure_future(work), False
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        while not task.done():
+            try:
+                await asyncio.wait({task})
+            except asyncio.CancelledError:
+                if not cancelled:
+                    task.cancel()
+                cancelled = True
+        task.result()
+
+    async def finish_work(self) -> None:
+        """Waits for the work that leaving has cancelled, which may ask engines as it tidies up.
+
+        What takes longer than `LEAVE_S` is cut short: the lease of a sweep gives k back then.
+        """
+        ends = {asyncio.create_task(_wait_for(one)) for one in self.workers}
+        if not ends:
+            return
+        _, late = await asyncio.wait(ends, timeout=LEAVE_S)
+        if late:
+            for one in (*self._tasks, *late):
+                one.cancel()
+            await asyncio.wait(late, timeout=_CUT_S)
 
     def _handle_exception(self, error: Exception) -> None:
         """Keep a defect for whoever opened the console, and end.

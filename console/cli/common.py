@@ -172,6 +172,8 @@ async def run_console(app: Console, engines: Sequence[MonitoredEngine]) -> int:
         if not signalled:  # a terminal that hung up cannot be restored either
             raise
     finally:
+        # Before anything is closed: a sweep gives its knobs back, and is recorded.
+        await app.finish_work()
         if app.recorder is not None:
             app.recorder.close()
         for engine in engines:

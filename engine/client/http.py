@@ -72,7 +72,7 @@ def open_http(
     if api_key is not None:
         headers["Authorization"] = f"Bearer {api_key.reveal()}"
 
-    return httpx.AsyncClient(
+    return _Client(
         base_url=url,
         headers=headers,
         timeout=timeout,
@@ -87,6 +87,17 @@ def open_http(
         trust_env=False,  # an engine is asked directly: no proxy has its tokens
         event_hooks={"request": [hold_to_port(check_port)]},
     )
+
+
+class _Client(httpx.AsyncClient):
+    """A client whose requests after its end are refused as all others are."""
+
+    async def send(self, request: httpx.Request, **how: Any) -> httpx.Response:
+        """As httpx does it; raises EngineError where the client is closed."""
+        if self.is_closed:
+            url = str(self.base_url).rstrip("/")
+            raise EngineError(f"{url} is not asked any more: its connections were closed here")
+        return await super().send(request, **how)
 
 
 def hold_to_port(check_port: PortCheck) -> Callable[[httpx.Request], Awaitable[None]]:

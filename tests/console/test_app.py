@@ -711,6 +711,51 @@ async def test_a_command_that_is_chosen_twice_at_once_runs_once(
     assert [change.k for change in engine.asked] == [2]
 
 
+async def test_leaving_lets_work_that_was_cancelled_tidy_up_and_cancels_it_once(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    app, done = console(kit.engine(kit.run(3))), []
+
+    async def give_back() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.2)
+            done.append("given back")
+
+    async with run(app):
+        task = app.controller.spawn(give_back(), "sweep")
+        await asyncio.sleep(0.05)
+        task.cancel()  # by hand, and then the console ends
+        await asyncio.sleep(0.05)
+    assert done == []
+    await app.finish_work()
+    assert done == ["given back"]
+
+
+async def test_work_that_tidies_up_for_ever_does_not_keep_the_console(
+    kit: type[Kit], console: MakeConsole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("specdeck.console.app.LEAVE_S", 0.1)
+    app, ended = console(kit.engine(kit.run(3))), []
+
+    async def hang() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.append("cut short")
+
+    async with run(app):
+        app.controller.spawn(hang(), "sweep")
+        await asyncio.sleep(0.05)
+    async with asyncio.timeout(5):
+        await app.finish_work()
+    assert ended == ["cut short"]
+
+
 @pytest.mark.parametrize("action", ["page_down", "page_up"])
 async def test_a_page_of_a_palette_that_is_not_drawn_yet_is_none(
     action: str, kit: type[Kit], console: MakeConsole

@@ -89,6 +89,9 @@ class FloodedConsole:
     def exit(self, result: str) -> None:
         self.ended.set()
 
+    async def finish_work(self) -> None:
+        return
+
     async def run_async(self) -> None:
         for _ in range(5000):
             asyncio.get_running_loop().call_soon_threadsafe(lambda: None)
@@ -197,6 +200,9 @@ class CancelledConsole:
     recorder = None
     return_code = None
     is_leaving = False
+
+    async def finish_work(self) -> None:
+        return
 
     async def run_async(self) -> None:
         return

@@ -384,3 +384,11 @@ async def test_an_absurdly_long_answer_is_not_read() -> None:
 
 async def nothing() -> AsyncIterator[bytes]:
     yield b""
+
+
+async def test_a_request_of_a_client_that_is_closed_is_an_engine_error() -> None:
+    engine = of(always(200, {}))
+    await engine.close()
+    for ask in (engine.state, engine.page, lambda: engine.put(Change(cancel=True))):
+        with pytest.raises(EngineError, match="connections were closed here"):
+            await ask()
