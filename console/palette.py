@@ -15,6 +15,7 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.types import IgnoreReturnCallbackType
 from textual.widgets import Input, OptionList
+from textual.worker import Worker
 
 from specdeck.console import keys
 from specdeck.console.context import ConsoleContext
@@ -98,10 +99,31 @@ class Palette(Provider):
 
 
 class PaletteScreen(CommandPalette, ClosedOnce[None]):
-    """Textual's palette; it runs one command, however fast its keys come.
+    """Textual's palette; it runs one command that was found, however fast its keys come.
 
     Textual takes styles and component classes from the first base alone.
     """
+
+    _searched = ""
+    """The text that the list was last filled for, or is being filled."""
+    _search: Worker[None] | None = None
+
+    def _gather_commands(self, search_value: str) -> Worker[None]:
+        self._searched, self._search = search_value, super()._gather_commands(search_value)
+        return self._search
+
+    @on(Input.Submitted)
+    def drop_what_is_not_found_yet(self, event: Input.Submitted) -> None:
+        """Drop Enter before the list has the hits of what is typed, and where nothing is.
+
+        The first of all commands would run: keys that come at once overtake the search.
+        """
+        text = event.value.strip()
+        is_found = self._searched == text and (self._search is None or self._search.is_finished)
+        is_moved = bool(self.query_one(OptionList).highlighted)
+        if not is_found or not (text or is_moved):
+            event.stop()
+            event.prevent_default()
 
     @on(Input.Submitted)
     @on(OptionList.OptionSelected)

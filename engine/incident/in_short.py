@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from specdeck.engine.blackbox.falls import Fall
+from specdeck.engine.blackbox.falls import Fall, Figure, read_mean
 from specdeck.engine.incident.case import HELD
 from specdeck.engine.incident.case_words import (
     DIMENSIONS,
@@ -22,6 +22,10 @@ from specdeck.engine.incident.moves import Move, Run, describe_run, group_moves
 from specdeck.engine.text import UNKNOWN, format_count, format_duration
 from specdeck.engine.why.words import TITLES, describe_cause
 
+_FIGURES: Final[dict[Figure, str]] = {
+    "acceptance": "acceptance",
+    "tokens_per_second": "tokens/s",
+}
 NEAR_S: Final = 180.0
 """Seconds before a fall in which a change may be its cause."""
 _MOST_NEAR: Final = 5
@@ -60,7 +64,7 @@ class InShort:
         """Those of acceptance and what fell with the first one; of the others when they were."""
         made = self._made
         if not made.falls:
-            return ["- Neither acceptance nor tokens/s fell for good in this time."]
+            return [f"- {self._describe_no_fall()}"]
         alone = [one.t for one in made.falls if one is not made.fall and self._has_held(one)]
         told = [one for one in made.falls if one.t not in alone]
         found = [f"- {self._clock(one.t)} {escape(self.describe_fall(one))}." for one in told]
@@ -69,6 +73,21 @@ class InShort:
                 f"- Tokens/s fell at {self._clock.list_times(alone)}, while acceptance did not."
             )
         return found
+
+    def _describe_no_fall(self) -> str:
+        """Which figures did not fall, and of which nothing is known in this time."""
+        known, unknown = [], []
+        for figure, word in _FIGURES.items():
+            means = [read_mean(column, figure) for column in self._made.columns]
+            (unknown if all(one is None for one in means) else known).append(word)
+        if not known:
+            return "Whether acceptance or tokens/s fell is unknown: neither was recorded then."
+        if unknown:
+            return (
+                f"{known[0].capitalize()} did not fall for good in this time; whether"
+                f" {unknown[0]} fell is unknown: it was not recorded then."
+            )
+        return "Neither acceptance nor tokens/s fell for good in this time."
 
     def _passing(self) -> list[str]:
         """What went by: acceptance that came back, unless a fall has it, and stalls."""

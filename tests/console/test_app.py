@@ -711,6 +711,20 @@ async def test_a_command_that_is_chosen_twice_at_once_runs_once(
     assert [change.k for change in engine.asked] == [2]
 
 
+@pytest.mark.parametrize("typed", ["", "help", "set k 2"])
+async def test_enter_runs_no_command_that_was_not_found(
+    typed: str, kit: type[Kit], console: MakeConsole
+) -> None:
+    engine = kit.engine(kit.run(5))
+    app = console(engine)
+    async with run(app) as pilot:
+        for key in ("ctrl+p", *typed, "enter"):  # as from one write
+            app.post_message(Key("space" if key == " " else key, key if len(key) == 1 else None))
+        await settle(pilot)
+    assert app.crash is None
+    assert [change.k for change in engine.asked] in ([], [2] if typed else [])
+
+
 async def test_leaving_lets_work_that_was_cancelled_tidy_up_and_cancels_it_once(
     kit: type[Kit], console: MakeConsole
 ) -> None:

@@ -88,3 +88,11 @@ def test_what_is_nearest_to_the_fall_is_kept() -> None:
     assert sum("swept 0,1,2 in 45 moves, then 2" in row for row in rows) == 1
     assert len(rows) == 60
     assert "24 others are in audit.json" in page
+
+
+def test_of_a_time_that_was_not_recorded_no_figure_is_said_to_have_held() -> None:
+    made = Material(URL, "demo", Span(START, START + 600), START + 600)
+    short = section(write_page(made, (), time.gmtime), "In short")
+    assert short[0] == (
+        "- Whether acceptance or tokens/s fell is unknown: neither was recorded then."
+    )
