@@ -106,9 +106,9 @@ class PaletteScreen(CommandPalette, ClosedOnce[None]):
 
     _searched = ""
     """The text that the list was last filled for, or is being filled."""
-    _search: Worker[None] | None = None
+    _search: Worker[Any] | None = None
 
-    def _gather_commands(self, search_value: str) -> Worker[None]:
+    def _gather_commands(self, search_value: str) -> Worker[Any]:
         self._searched, self._search = search_value, super()._gather_commands(search_value)
         return self._search
 

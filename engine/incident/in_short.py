@@ -76,7 +76,8 @@ class InShort:
 
     def _describe_no_fall(self) -> str:
         """Which figures did not fall, and of which nothing is known in this time."""
-        known, unknown = [], []
+        known: list[str] = []
+        unknown: list[str] = []
         for figure, word in _FIGURES.items():
             means = [read_mean(column, figure) for column in self._made.columns]
             (unknown if all(one is None for one in means) else known).append(word)
