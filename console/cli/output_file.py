@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -28,23 +27,7 @@ class OutputFile(click.Path):
     ) -> Any:
         """The path; fails as click's own types do."""
         if value != "-":
-            self._refuse_long_name(value, param, ctx)
             return super().convert(value, param, ctx)
         if not self._is_stdout:
             self.fail("stdout has the command's own words: give a file, such as ./-", param, ctx)
         return None
-
-    def _refuse_long_name(
-        self,
-        value: str | os.PathLike[str],
-        param: click.Parameter | None,
-        ctx: click.Context | None,
-    ) -> None:
-        """Before the work whose result could not be written; what else is wrong is told by then."""
-        try:
-            os.lstat(value)
-        except OSError as error:
-            if error.errno == errno.ENAMETOOLONG:
-                self.fail("the name of the file to write is too long", param, ctx)
-        except ValueError:  # no path at all
-            return

@@ -119,8 +119,9 @@ class Alerts(Block):
     """The share of outputs that may differ from the target's, such as `1.5%`.
 
     An alert is raised by a check of this machine, made while somebody watches, whose mismatch
-    rate is above it with 95 % confidence, and cleared by one that is within it with the same
-    confidence.
+    rate is above it with 95 % confidence, and cleared by one that passes and is within it with the
+    same confidence: a check that fails, or is inconclusive (nothing was drafted in it, say), clears
+    none.
     """
     webhook_env: str | None = None
     """Names the environment variable with a URL that drifts and alerts are posted to."""

@@ -58,14 +58,3 @@ def test_a_dash_is_refused_where_stdout_has_other_words(
     assert outcome([*words, "127.0.0.1:9", option, "-"]) == 2
     assert "stdout has the command's own words: give a file, such as ./-" in capsys.readouterr().err
     assert not (tmp_path / "-").exists()
-
-
-@pytest.mark.parametrize(("words", "option"), [*WRITTEN, (["export"], "-o")], ids=str)
-def test_a_name_that_no_file_can_have_is_refused_before_the_work(
-    words: list[str], option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    monkeypatch.setenv("SPECDECK_HOME", str(tmp_path / "home"))
-    assert outcome([*words, "127.0.0.1:9", option, str(tmp_path / ("n" * 256))]) == 2
-    assert "the name of the file to write is too long" in capsys.readouterr().err
-    assert not (tmp_path / "home").exists()
