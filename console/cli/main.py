@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 import click
 
@@ -26,9 +27,11 @@ from specdeck.console.cli.output import (
     print_lines,
 )
 from specdeck.console.cli.signals import exit_interrupted, interrupt_at_signals
-from specdeck.console.cli.typed_credentials import TypedCredentials
 from specdeck.engine.client.secret import hide_secrets
 from specdeck.engine.errors import ConfigError, SpecdeckError, UsageError, find_shortage
+
+if TYPE_CHECKING:
+    from specdeck.console.cli.typed_credentials import TypedCredentials
 
 OWN_FAILURE = 70
 """EX_SOFTWARE of sysexits.h: a script must not take it for a check that failed."""
@@ -175,6 +178,8 @@ def outcome(arguments: Sequence[str]) -> int:
         failure, trace = _from_system(error), traceback.format_exc()
     except Exception as error:  # noqa: BLE001  # the last line of defence: no traceback unasked
         failure, trace = find_shortage(error) or _defect(error), traceback.format_exc()
+    from specdeck.console.cli.typed_credentials import TypedCredentials  # of failures alone
+
     typed = TypedCredentials(words)
     if debug:
         for line in typed.hide(hide_secrets(trace)).rstrip().split("\n"):
@@ -241,6 +246,8 @@ def _print_help(text: str) -> int:
     except BrokenPipeError:
         return _close_pipe()
     except OSError as error:
+        from specdeck.console.cli.typed_credentials import TypedCredentials  # of failures alone
+
         return _fail(_from_system(error), TypedCredentials(()), as_json=False)
     return 0
 
