@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from ipaddress import ip_address
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
@@ -26,8 +27,8 @@ def quote_address(text: str) -> str:
     >>> quote_address("http://gpu-1:8000/?api_key=s"), quote_address("gpu 1")
     ("'http://gpu-1:8000/…'", "'gpu 1'")
     """
-    begun = min(text.find(mark) for mark in "?#" if mark in text) if set("?#") & set(text) else None
-    return repr(text if begun is None else f"{text[:begun]}…")
+    shown, *hidden = re.split("[?#]", text, maxsplit=1)
+    return repr(f"{shown}…" if hidden else shown)
 
 
 def engine_url(text: str) -> str:

@@ -12,7 +12,7 @@ from specdeck.engine.client.retry import Retry, Sleep
 from specdeck.engine.errors import EngineError, Unreachable, Unsupported, UsageError
 from specdeck.engine.fingerprint.compare import leaves
 from specdeck.engine.fingerprint.fingerprint import refuse_long_places
-from specdeck.engine.fingerprint.name import is_partial
+from specdeck.engine.fingerprint.name import is_whole
 from specdeck.engine.metrics.page import read_page
 from specdeck.engine.protocol.codec import WrongType
 
@@ -53,7 +53,7 @@ class Facts:
     @property
     def is_known_again(self) -> bool:
         """Whether the engine is known again by these facts, and another one told from it."""
-        return _is_whole(self.fingerprint) or self.started is not None
+        return is_whole(self.fingerprint) or self.started is not None
 
     @property
     def life(self) -> Life:
@@ -211,16 +211,11 @@ async def describe_engine(
             fingerprint=state.fingerprint,
             system_fingerprint=state.system_fingerprint,
             details=details,
-            started=None if _is_whole(state.fingerprint) else state.started,
+            started=None if is_whole(state.fingerprint) else state.started,
             instance=state.instance,
         ),
         state.can("request_k"),
     )
-
-
-def _is_whole(fingerprint: str | None) -> bool:
-    """Whether a name stands for all facts: a partial one is the same for other weights."""
-    return fingerprint is not None and not is_partial(fingerprint)
 
 
 async def is_replaced(arm: Arm, client: EngineClient) -> bool:
@@ -235,7 +230,12 @@ async def is_replaced(arm: Arm, client: EngineClient) -> bool:
         facts, _ = await describe_engine(client, arm.model)
     except EngineError:
         return True
-    return not _is_whole(facts.fingerprint) or facts.fingerprint != arm.facts.fingerprint
+    return not is_whole(facts.fingerprint) or facts.fingerprint != arm.facts.fingerprint
+
+
+def has_drafted(before: float, now: float) -> bool:
+    """Whether anything was drafted between two counts, which begin anew where the engine does."""
+    return now > before if now >= before else now > 0
 
 
 async def fetch_counters(client: EngineClient) -> Sample | None:

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from specdeck.engine.divergence.answers import Answer
-from specdeck.engine.divergence.arms import Arm, Name
+from specdeck.engine.divergence.arms import Arm, Name, has_drafted
 from specdeck.engine.divergence.calibration import Calibration
 from specdeck.engine.divergence.compare import (
     CLASSES,
@@ -84,7 +84,7 @@ class ArmTotals:
         """Takes in the engine's count of drafted tokens at both ends of an attempt."""
         if before is not None and now is not None:
             self.counted = True
-            self.speculates |= now > before if now >= before else now > 0
+            self.speculates |= has_drafted(before, now)
 
     @property
     def paths(self) -> list[str]:

@@ -38,6 +38,7 @@ from specdeck.engine.divergence.answers import Answer, Piece, assemble, parse_pi
 from specdeck.engine.divergence.arms import Arm
 from specdeck.engine.divergence.prompts import Prompt
 from specdeck.engine.errors import EngineError, NotAnEngine, Unreachable
+from specdeck.engine.fingerprint.name import tells_pin
 from specdeck.engine.protocol.codec import (
     NotJson,
     Within,
@@ -200,7 +201,8 @@ class Continuations:
     draws: tuple[tuple[int, ...], ...]
     prompt_ids: tuple[int, ...] | None
     """None where the engine does not say."""
-    system_fingerprint: str | None = None
+    names_pin: bool = False
+    """Whether the answer's name tells that it was pinned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,9 +407,7 @@ class Asker:
                 raise NotAnEngine(f"{arm.url} draws {longest} tokens where {tokens} are asked for")
             is_possible = asked is not None and len(asked) <= prompt.most_tokens
             name = reply.get("system_fingerprint")
-            return Continuations(
-                drawn, asked if is_possible else None, name if isinstance(name, str) else None
-            )
+            return Continuations(drawn, asked if is_possible else None, tells_pin(str(name or "")))
 
         return await self._ask(once)
 

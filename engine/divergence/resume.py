@@ -16,7 +16,7 @@ from specdeck.engine.divergence.arms import Arm
 from specdeck.engine.divergence.prompts import Prompt, PromptSet
 from specdeck.engine.divergence.requests import RequestSettings
 from specdeck.engine.fingerprint.digest import canonical
-from specdeck.engine.fingerprint.name import is_partial
+from specdeck.engine.fingerprint.name import is_whole
 from specdeck.engine.store.checks import Checks, Run
 
 _FORM = 2
@@ -74,9 +74,7 @@ def arm_key(arm: Arm) -> dict[str, Any]:
 
     Under a random port, each `--hard` starts its engine anew.
     """
-    fingerprint = arm.facts.fingerprint
-    whole = fingerprint is not None and not is_partial(fingerprint)
-    moves = arm.grade == "hard" and whole
+    moves = arm.grade == "hard" and is_whole(arm.facts.fingerprint)
     return {**arm.identity(), "url": None} if moves else arm.identity()
 
 

@@ -36,6 +36,7 @@ from specdeck.engine.divergence.verdict import (
     explain_refused,
 )
 from specdeck.engine.errors import Unsupported
+from specdeck.engine.fingerprint.name import tells_pin
 
 if TYPE_CHECKING:
     import numpy as np
@@ -300,11 +301,10 @@ async def compare_distributions(
     rounds = max(1999, int(3 / ALPHA) * (prompts.count + 1))
     sums, controls = np.zeros(rounds + 1), np.zeros(rounds + 1)
     tested: list[PromptTest] = []
-    unpinned = 0
+    loses_pin = False
     refused, why, shown = 0, "", Coverage(drafted=await fetch_drafted())
     scorer = Scorer(askers[1], sampling.temperature, pace)
-    hard = askers[1].arm.grade == "hard"
-    is_pinned, names_pin = hard, False
+    is_pinned, names_pin = askers[1].arm.grade == "hard", False
     for number, prompt in enumerate(prompts):
         yield DrawProgress(number, prompts.count)
         # vLLM does not say what was drafted for several draws of one request.
@@ -316,9 +316,7 @@ async def compare_distributions(
             continue
         serving, reference, again = (each.draws for each in drawn)
         # Where a name tells a pin, that of every draw has to.
-        unpinned += names_pin and not all(
-            "+k" in (one.system_fingerprint or "") for one in drawn[1:]
-        )
+        loses_pin |= names_pin and not all(each.names_pin for each in drawn[1:])
         shown.count(await fetch_drafted(), [*serving, *reference])
         await scorer.score(*drawn)
         one = await asyncio.to_thread(permute, serving, reference, rounds, random)
@@ -338,7 +336,7 @@ async def compare_distributions(
     )
     word = doubt_pass(
         word, shown, sampling.samples, len(tested),
-        visible=visible, refused=refused, is_pinned=is_pinned and not unpinned,
+        visible=visible, refused=refused, is_pinned=is_pinned and not loses_pin,
         is_idle=askers[0].arm.is_idle, by_text=askers[0].arm.drafts_by_text,
     )  # fmt: skip
     yield Distributions(
@@ -365,7 +363,7 @@ async def _prove_pin(
         answers.append(answer)
     serving, pinned = answers
     refuse_disobeyed(askers[1].arm, pinned)
-    names_it = "+k" in (pinned.system_fingerprint or "")
+    names_it = tells_pin(pinned.system_fingerprint)
     return names_it or (pinned.drafted == 0 and bool(serving.drafted)), names_it
 
 
@@ -402,6 +400,7 @@ async def _draw_gently(
     """A few at a time, with rests."""
     drawn: list[tuple[int, ...]] = []
     prompt_ids: tuple[int, ...] | None = None
+    names_pin = True
     while len(drawn) < sampling.samples:
         async with pace.turn():
             some = await _draw(asker, prompt, sampling, min(FEW, sampling.samples - len(drawn)))
@@ -409,7 +408,8 @@ async def _draw_gently(
             return some
         drawn += some.draws
         prompt_ids = some.prompt_ids
-    return Continuations(tuple(drawn), prompt_ids)
+        names_pin &= some.names_pin
+    return Continuations(tuple(drawn), prompt_ids, names_pin)
 
 
 def permute(

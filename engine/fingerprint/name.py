@@ -57,6 +57,15 @@ def is_partial(name: str) -> bool:
     return found is not None and found[2] == "~"
 
 
+def is_whole(name: str | None) -> bool:
+    """Whether it is known and stands for all facts: a partial one is the same for other weights.
+
+    >>> is_whole("sd1:b0123456789abcdef"), is_whole("sd1:b~0123456789abcdef"), is_whole(None)
+    (True, False, False)
+    """
+    return name is not None and not is_partial(name)
+
+
 def compute_names(facts: Mapping[str, Any], *, partial: bool) -> tuple[str, str]:
     """Build and path as they follow from a tree of facts.
 
@@ -91,3 +100,12 @@ def own_part(name: str) -> str:
     whole = name.partition("+k")[0]
     head, mark, tail = whole.rpartition("-sd1:")
     return f"sd1:{tail}" if mark and head else whole
+
+
+def tells_pin(name: str | None) -> bool:
+    """Whether an answer's system_fingerprint says that its request was pinned.
+
+    >>> tells_pin("vllm-0.32.0-sd1:p0123456789abcdef+k0"), tells_pin("vllm-0.32.0"), tells_pin(None)
+    (True, False, False)
+    """
+    return "+k" in (name or "")

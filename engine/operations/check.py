@@ -26,6 +26,7 @@ from specdeck.engine.divergence.arms import (
     describe_hard,
     describe_soft,
     fetch_counters,
+    has_drafted,
     is_replaced,
     refuse_itself,
 )
@@ -292,7 +293,7 @@ class ArmPair:
         before, now = self._drafted_before, await _fetch_drafted(reference.client)
         if before is None or now is None or self.arms[1].speculates:
             return self.arms[1].speculates
-        return now > before if now >= before else now > 0
+        return has_drafted(before, now)
 
     @property
     def is_reference_known(self) -> bool:

@@ -311,3 +311,39 @@ async def test_no_draft_where_none_is_found_anyway_proves_no_pin(bench: Bench) -
 
     found = await sample(bench, FindsNothing())
     assert (found.verdict.word, found.verdict.reason) == ("inconclusive", NOT_PINNED)
+
+
+@dataclass
+class NamingEngine(CompletionEngine):
+    """Its answers' name tells a pin, which a gateway before it may drop."""
+
+    drops_pins_of_draws: bool = False
+
+    def _greedy(self, body: dict[str, Any], text: str) -> httpx.Response:
+        return _name(body, super()._greedy(body, text))
+
+    def _sampled(self, body: dict[str, Any]) -> httpx.Response:
+        if self.drops_pins_of_draws:
+            body = {key: value for key, value in body.items() if key != "vllm_xargs"}
+        return _name(body, super()._sampled(body))
+
+
+def _name(body: dict[str, Any], response: httpx.Response) -> httpx.Response:
+    if body.get("stream"):
+        return response
+    pin = "+k0" if "vllm_xargs" in body else ""
+    name = f"vllm-0.32.0-ab-sd1:p0123456789abcdef{pin}"
+    return httpx.Response(200, json=json.loads(response.content) | {"system_fingerprint": name})
+
+
+@pytest.mark.parametrize("gentle", [False, True])
+@pytest.mark.parametrize("drops", [False, True])
+async def test_where_a_name_tells_a_pin_that_of_every_draw_has_to(
+    bench: Bench, gentle: bool, drops: bool
+) -> None:
+    engine = NamingEngine(drops_pins_of_draws=drops)
+    sampling = Sampling(samples=64, tokens=2)
+    async with bench.lab(engine, gentle=gentle) as lab:
+        found = (await finish_sampled_check(lab, bench.many(8), sampling, bench.store)).found
+    assert (found.verdict.reason == NOT_PINNED) == drops
+    assert (found.verdict.word == "pass") != drops
