@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from specdeck.engine.client.life import Life, fetch_life, is_same_engine
@@ -19,7 +19,7 @@ from specdeck.engine.protocol.codec import WrongType
 if TYPE_CHECKING:
     from specdeck.engine.client.engine_client import EngineClient
     from specdeck.engine.metrics.sample import Sample
-    from specdeck.engine.protocol.messages import Capability
+    from specdeck.engine.protocol.messages import Capability, EngineState
 
 Name = Literal["serving", "reference"]
 Grade = Literal["serving", "soft", "hard"]
@@ -93,6 +93,11 @@ class Arm:
     def is_idle(self) -> bool:
         """Whether it drafts nothing for its requests, by the engine's own word."""
         return self.facts.mode is not None and not self.speculates
+
+    def in_state(self, state: EngineState) -> Arm:
+        """The same arm as its engine says that it is at this moment."""
+        k, mode = drafted_k(state), state.mode
+        return replace(self, facts=replace(self.facts, method=state.method, k=k, mode=mode))
 
     @property
     def drafts_by_text(self) -> bool:
@@ -205,7 +210,7 @@ async def describe_engine(
             model=name,
             vllm=state.vllm,
             method=state.method,
-            k=state.k,
+            k=drafted_k(state),
             k_max=state.k_max,
             mode=state.mode,
             fingerprint=state.fingerprint,
@@ -216,6 +221,11 @@ async def describe_engine(
         ),
         state.can("request_k"),
     )
+
+
+def drafted_k(state: EngineState) -> int:
+    """Tokens that it drafts per round at this moment: none while the breaker is open."""
+    return 0 if state.breaker == "open" else state.k
 
 
 async def is_replaced(arm: Arm, client: EngineClient) -> bool:

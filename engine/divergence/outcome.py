@@ -22,8 +22,8 @@ from specdeck.engine.divergence.compare import (
 from specdeck.engine.divergence.floors import Excess, check_pattern, weigh_excess
 from specdeck.engine.divergence.statistics import Rate, p_any, p_any_bounds
 from specdeck.engine.divergence.structured import Validity, Violation
-from specdeck.engine.divergence.verdict import CheckEvidence, Verdict, judge
-from specdeck.engine.fingerprint.name import is_partial, own_part
+from specdeck.engine.divergence.verdict import CheckEvidence, Verdict, explain_unsound, judge
+from specdeck.engine.fingerprint.name import is_partial, own_part, tells_pin
 from specdeck.engine.protocol.codec import Count, WrongType, read_record
 from specdeck.engine.store.checks import Checks, Pair, unreadable
 from specdeck.engine.text import format_count
@@ -51,6 +51,12 @@ class ArmTotals:
     """The fingerprints that its answers carried, in the order in which they were met."""
     pinned: str | None = None
     """The fingerprint of answers to pinned requests, with their k; None where none carried it."""
+    pins_shown: Count = 0
+    """Answers that tell what was drafted for them, or name a pin."""
+    pins_hidden: Count = 0
+    """Those of more than a token that do neither."""
+    pins_named: Count = 0
+    """Those that name a pin."""
     due: Count = 0
     """Answers long enough for drafts, of which the engine says how many there were."""
     undrafted: Count = 0
@@ -61,6 +67,14 @@ class ArmTotals:
     """Whether its engine drafted for anybody while it was asked, by its counters or its word."""
     counted: bool = False
     """Whether these tell."""
+    counted_answers: Count = 0
+    """Answers that came between two looks at the counters."""
+    idle_answers: Count = 0
+    """Those of them between two looks that found the same count of drafted tokens."""
+    lost: bool = False
+    """Whether its engine's count of drafted tokens was known, and is not in the end."""
+    turned_idle: bool = False
+    """Whether its engine says in the end that it drafts nothing, and did not in the beginning."""
 
     def see(self, answer: Answer) -> None:
         """Takes in one answer."""
@@ -72,6 +86,12 @@ class ArmTotals:
             if len(answer.token_ids) > _DUE:
                 self.due += 1
                 self.undrafted += answer.drafted == 0
+        named = tells_pin(answer.system_fingerprint)
+        self.pins_named += named
+        if named or answer.drafted is not None:
+            self.pins_shown += 1
+        elif len(answer.token_ids) > 1:  # the first token of an answer is drafted for nobody
+            self.pins_hidden += 1
         if (whole := answer.system_fingerprint) and len(self.names) < _MOST_NAMES:
             name = own_part(whole)
             mark, pin = whole.partition("+k")[1:]
@@ -80,11 +100,18 @@ class ArmTotals:
             if name not in self.names:
                 self.names.append(name)
 
-    def note_drafts(self, before: float | None, now: float | None) -> None:
-        """Takes in the engine's count of drafted tokens at both ends of an attempt."""
-        if before is not None and now is not None:
+    def note_drafts(self, before: float, now: float | None, answers: int) -> None:
+        """Takes in the engine's count of drafted tokens before and after so many `answers`.
+
+        None is a count that was known before.
+        """
+        self.lost = now is None
+        if now is not None:
             self.counted = True
-            self.speculates |= has_drafted(before, now)
+            drafts = has_drafted(before, now)
+            self.speculates |= drafts
+            self.counted_answers += answers
+            self.idle_answers += 0 if drafts else answers
 
     @property
     def paths(self) -> list[str]:
@@ -107,16 +134,32 @@ class ArmTotals:
 
     @property
     def shows_pin(self) -> bool:
-        """Whether the engine says of pinned requests what was drafted for them, or names the pin.
+        """Whether each answer to a pinned request tells what was drafted for it, or names the pin.
 
-        A gateway that drops what it does not know drops the pin as well.
+        A gateway that drops what it does not know drops the pin as well, and there may be one
+        before some of the engines that answer at an address.
         """
-        return self.drafted is not None or self.pinned is not None
+        return self.pins_shown > 0 and not self.pins_hidden
+
+    @property
+    def rates(self) -> tuple[Rate, ...]:
+        """What it counts of answers, and how many these are."""
+        return (
+            Rate(self.undrafted, self.due),
+            Rate(self.idle_answers, self.counted_answers),
+            Rate(self.pins_named, self.pins_shown),
+            Rate(self.pins_shown + self.pins_hidden, self.requests),
+        )
 
     @property
     def idle(self) -> Rate:
-        """Answers without any draft, of those that were long enough for some."""
-        return Rate(self.undrafted, self.due)
+        """Answers without any draft, of those that were long enough for some.
+
+        Where they do not say, those during which the engine drafted for nobody.
+        """
+        if self.due:
+            return Rate(self.undrafted, self.due)
+        return Rate(self.idle_answers, self.counted_answers)
 
     @property
     def tokens_per_second(self) -> float | None:
@@ -293,7 +336,7 @@ class Totals:
         found = read_record(cls, {**data, "calibration": calibration})
         rates = (
             found.cross, found.floor, found.serving_floor, found.tools, found.batch_floor,
-            found.shape_floor, found.serving.idle, found.reference.idle,
+            found.shape_floor, *found.serving.rates, *found.reference.rates,
         )  # fmt: skip
         if any(rate.count > rate.of for rate in rates):
             raise WrongType("more differ than were compared")
@@ -375,6 +418,12 @@ class Classes:
         room = LISTED - len(found.listed)
         found.listed = sorted([*found.listed, *ties[:room]], key=lambda case: case.prompt)
         return found
+
+    @property
+    def wrong(self) -> int:
+        """Prompts with an answer in which a sure token is surely wrong, whichever answer it is."""
+        confirmed = self.counts["material"] - self.material_doubtful
+        return confirmed + self.counts["reference_differs"]
 
     def add_streamed(self, cases: Iterable[Case]) -> None:
         """Adds those of one arm, whose streamed output is another or breaks the prompt's rules."""
@@ -525,6 +574,7 @@ def build_outcome(
         excess=(excess := weigh_excess(totals.patterns)),
         material=classes.counts["material"],
         floor_material=floor.counts["material"],
+        unsound=floor.wrong,
         unconfirmed=classes.material_doubtful,
         reference_differs=classes.counts["reference_differs"],
         stream_only=totals.stream_only,
@@ -539,6 +589,9 @@ def build_outcome(
         reference_drafted=totals.reference.has_drafts,
         is_pinned=totals.reference.shows_pin
         or (arms[1].grade == "hard" and totals.reference.counted),
+        pins_served=Rate(totals.serving.pins_named, totals.serving.requests),
+        drafts_lost=totals.serving.drafted is None and totals.serving.lost,
+        turned_idle=totals.serving.drafted is None and totals.serving.turned_idle,
         mixed=next((a.name for a, one in _sums(arms, totals) if one.is_mixed), None),
     )
     return Outcome(
@@ -653,11 +706,8 @@ def _notices(
             )
     if totals.serving.drafted is None:
         yield "the engine does not say how many tokens it drafted: that it did is not proven"
-    if totals.serving.undrafted:
-        yield (
-            f"nothing was drafted for {totals.serving.undrafted} of {totals.serving.due}"
-            " serving answers"
-        )
+    if (idle := totals.serving.idle).count:
+        yield f"nothing was drafted for {idle.count} of {idle.of} serving answers"
     yield from streaming_notices(totals)
     if not totals.calibration.sound:
         yield "too few tokens to measure the resolution: bfloat16's is taken for near ties"
@@ -669,9 +719,8 @@ def _notices(
         yield f"{differences} did not reproduce: in some look the target found the token as good"
     if classes.material_unconfirmed:
         yield f"{classes.material_unconfirmed} material cases were not confirmed by a third request"
-    if confident := floor.counts["material"]:
-        prompts = format_count(confident, "prompt")
-        yield f"the reference replaces a confident token of its own for {prompts}: it is unsound"
+    if floor.wrong:
+        yield explain_unsound(floor.wrong)
     if totals.serving_floor.count and not totals.floor.count:
         yield "the serving arm does not repeat itself, the reference does"
 

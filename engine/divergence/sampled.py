@@ -13,30 +13,28 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from specdeck.engine.divergence.answers import Answer
 from specdeck.engine.divergence.arms import Arm, Name
 from specdeck.engine.divergence.likelihood import Visible
 from specdeck.engine.divergence.pacing import Pacer
+from specdeck.engine.divergence.pin_proof import PinProof
 from specdeck.engine.divergence.privacy import hash_prompt, refusal_reason
 from specdeck.engine.divergence.prompts import Prompt, PromptSet
 from specdeck.engine.divergence.requests import Asker, Continuations, Refusal
-from specdeck.engine.divergence.runner import refuse_disobeyed
 from specdeck.engine.divergence.scoring import Scorer, Scores
 from specdeck.engine.divergence.statistics import Rate, holm
 from specdeck.engine.divergence.verdict import (
     IDLE,
     NOT_PINNED,
     REFERENCE_DRAFTED,
+    TURNED_IDLE,
     Verdict,
     explain_mixed,
     explain_refused,
 )
 from specdeck.engine.errors import Unsupported
-from specdeck.engine.fingerprint.name import tells_pin
 
 if TYPE_CHECKING:
     import numpy as np
@@ -158,19 +156,21 @@ def doubt_arms(
     found: Distributions,
     *,
     replaced: Collection[Name],
-    reference_drafts: bool,
-    reference_known: bool = True,
+    reference_drafts: bool | None,
+    turned_idle: bool = False,
 ) -> Distributions:
-    """What was `found`; no pass of engines that were replaced, or by a reference that drafts, or of
-    which that is not known."""
+    """What was `found`; no pass of engines that were replaced or say in the end that they draft
+    nothing, nor by a reference that drafts, or of which that is not known (None)."""
     if found.verdict.word != "pass":
         return found
     if replaced:
         why = explain_mixed(next(iter(replaced)))
     elif reference_drafts:
         why = REFERENCE_DRAFTED
-    elif not reference_known:
+    elif reference_drafts is None:
         why = NOT_PINNED
+    elif turned_idle:
+        why = TURNED_IDLE
     else:
         return found
     return replace(found, verdict=Verdict("inconclusive", why))
@@ -301,22 +301,20 @@ async def compare_distributions(
     rounds = max(1999, int(3 / ALPHA) * (prompts.count + 1))
     sums, controls = np.zeros(rounds + 1), np.zeros(rounds + 1)
     tested: list[PromptTest] = []
-    loses_pin = False
     refused, why, shown = 0, "", Coverage(drafted=await fetch_drafted())
     scorer = Scorer(askers[1], sampling.temperature, pace)
-    is_pinned, names_pin = askers[1].arm.grade == "hard", False
+    proof = None if askers[1].arm.grade == "hard" else PinProof()
     for number, prompt in enumerate(prompts):
         yield DrawProgress(number, prompts.count)
-        # vLLM does not say what was drafted for several draws of one request.
-        if not is_pinned:
-            is_pinned, names_pin = await _prove_pin(askers, prompt, pace)
+        if proof is not None:
+            await proof.ask(*askers, prompt, pace)
         drawn = await _draw_arms(askers, prompt, sampling, pace)
         if isinstance(drawn, Refusal):
             refused, why = refused + 1, refusal_reason(drawn, private=private)
             continue
         serving, reference, again = (each.draws for each in drawn)
-        # Where a name tells a pin, that of every draw has to.
-        loses_pin |= names_pin and not all(each.names_pin for each in drawn[1:])
+        if proof is not None:
+            proof.hold(drawn[1:])
         shown.count(await fetch_drafted(), [*serving, *reference])
         await scorer.score(*drawn)
         one = await asyncio.to_thread(permute, serving, reference, rounds, random)
@@ -336,7 +334,7 @@ async def compare_distributions(
     )
     word = doubt_pass(
         word, shown, sampling.samples, len(tested),
-        visible=visible, refused=refused, is_pinned=is_pinned and not loses_pin,
+        visible=visible, refused=refused, is_pinned=proof is None or proof.is_shown,
         is_idle=askers[0].arm.is_idle, by_text=askers[0].arm.drafts_by_text,
     )  # fmt: skip
     yield Distributions(
@@ -344,27 +342,6 @@ async def compare_distributions(
         (askers[0].arm, askers[1].arm), clock() - began,
         scores=scores, unscored=scorer.refusal(private=private), visible=visible,
     )  # fmt: skip
-
-
-async def _prove_pin(
-    askers: tuple[Asker, Asker], prompt: Prompt, pace: Pacer | None
-) -> tuple[bool, bool]:
-    """Whether greedy answers show that pinned requests draft nothing, and whether by their name.
-
-    No draft is no proof where the same request has none without the pin either. Raises
-    Unsupported where they show that pinned requests draft.
-    """
-    answers: list[Answer] = []
-    for asker in askers:
-        async with pace.turn() if pace else nullcontext():
-            answer = await asker.answer(prompt)
-        if isinstance(answer, Refusal):
-            return False, False
-        answers.append(answer)
-    serving, pinned = answers
-    refuse_disobeyed(askers[1].arm, pinned)
-    names_it = tells_pin(pinned.system_fingerprint)
-    return names_it or (pinned.drafted == 0 and bool(serving.drafted)), names_it
 
 
 async def _draw_arms(

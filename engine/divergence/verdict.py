@@ -18,6 +18,8 @@ REFERENCE_DRAFTED = "the reference drafted as well, so it is not the target alon
 NOT_PINNED = "nothing shows that the reference's requests were left without drafts"
 """Of a soft one by their pin, of a hard one by its engine."""
 
+TURNED_IDLE = "the serving engine drafts nothing in the end, and does not say since when"
+
 
 @dataclass(frozen=True, slots=True)
 class CheckEvidence:
@@ -31,6 +33,8 @@ class CheckEvidence:
     """Prompts in which a confident token was replaced, whenever the target was asked."""
     floor_material: int
     """The same of the reference against itself."""
+    unsound: int = 0
+    """Prompts with an answer of the reference in which a sure token is surely wrong."""
     unconfirmed: int = 0
     """Those of the material ones that nobody looked at again, and whose margins prove nothing."""
     reference_differs: int = 0
@@ -58,6 +62,13 @@ class CheckEvidence:
     is_pinned: bool = True
     """Whether a soft reference has shown that its requests drafted nothing, and a hard one
     whether it drafts."""
+    pins_served: Rate | None = None
+    """Serving answers that name a pin, so that nothing was drafted for them; None: none was."""
+    drafts_lost: bool = False
+    """Whether the serving engine told in the beginning what it drafts, and not in the end."""
+    turned_idle: bool = False
+    """Whether the serving engine says in the end that it drafts nothing, and none of its answers
+    tells since when."""
     mixed: Name | None = None
     """The arm whose engine was replaced, so that its answers may be of two ways of serving."""
 
@@ -133,6 +144,8 @@ def _doubt(found: CheckEvidence, weighed: Verdict) -> Verdict:
             " answer again, sides with serving"
         )
         return Verdict("inconclusive", text)
+    if weighed.word != "fail" and found.unsound:
+        return Verdict("inconclusive", explain_unsound(found.unsound))
     if weighed.word == "fail" or (missing := _find_gap(found)) is None:
         return weighed
     return Verdict("inconclusive", missing, untried=True)
@@ -154,6 +167,15 @@ def _find_gap(found: CheckEvidence) -> str | None:
         return REFERENCE_DRAFTED
     if not found.is_pinned:
         return NOT_PINNED
+    if (pins := found.pins_served) is not None and (pins.rate or 0.0) > IDLE:
+        return (
+            f"{pins.count} of {pins.of} serving answers name a pin, as those of the reference:"
+            " speculation was not tried in them"
+        )
+    if found.turned_idle:
+        return TURNED_IDLE
+    if found.drafts_lost:
+        return "the serving engine does not tell any more what it drafted"
     if idle is not None and (idle.rate or 0.0) > IDLE:
         return (
             f"nothing was drafted for {idle.count} of {idle.of} serving answers,"
@@ -168,6 +190,12 @@ def explain_refused(refused: int, answered: int) -> str | None:
     if refused <= IDLE * asked:
         return None
     return f"{refused} of {asked} prompts were refused by an arm, and so not checked"
+
+
+def explain_unsound(prompts: int) -> str:
+    """Why a pass by a reference is none that is wrong itself, in so many prompts."""
+    wrong = format_count(prompts, "prompt")
+    return f"the reference replaces a confident token of its own for {wrong}: it is unsound"
 
 
 def explain_mixed(arm: Name) -> str:

@@ -25,7 +25,6 @@ from specdeck.engine.divergence.arms import (
     Name,
     describe_hard,
     describe_soft,
-    fetch_counters,
     has_drafted,
     is_replaced,
     refuse_itself,
@@ -55,6 +54,7 @@ from specdeck.engine.divergence.sampled import (
 )
 from specdeck.engine.divergence.verdict import Verdict
 from specdeck.engine.errors import ConfigError, EngineError, SpecdeckError, Unsupported, UsageError
+from specdeck.engine.metrics.page import read_page
 from specdeck.engine.operations.assignments import format_undo
 from specdeck.engine.protocol.codec import WrongType
 from specdeck.engine.protocol.messages import AppliedChange, Change
@@ -64,6 +64,10 @@ if TYPE_CHECKING:
     import httpx
 
     from specdeck.engine.client.engine_client import EngineClient
+
+
+_COUNTERS_S = 10.0
+"""How long counters are waited for: a gateway may have none for good."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +240,7 @@ class ArmPair:
             self.arms = await describe_hard(*clients, self.options.model, self._retry)
             if reference is not serving:  # as where one is measured alone
                 await refuse_itself(*clients)
-            self._drafted_before = await _fetch_drafted(reference.client)
+            self._drafted_before = await self._fetch_drafted(reference)
         ours = self._http(serving)
         theirs = ours if reference is None else self._http(reference)
         one, other = self.arms
@@ -280,27 +284,48 @@ class ArmPair:
 
     async def fetch_drafted(self) -> float | None:
         """Tokens that the serving engine has drafted for anybody; None where it does not say."""
-        return await _fetch_drafted(self._engines[0].client)
+        return await self._fetch_drafted(self._engines[0])
 
-    async def has_drafting_reference(self) -> bool:
-        """Whether another engine as the reference drafts: by its counters, else by its word.
+    async def has_drafting_reference(self) -> bool | None:
+        """Whether another engine as the reference drafts, by its counters or its word; None where
+        that is not known, or not any more.
 
         What it drafts for others it drafts for a check as well.
         """
         reference = self._engines[1]
         if reference is None:
             return False
-        before, now = self._drafted_before, await _fetch_drafted(reference.client)
-        if before is None or now is None or self.arms[1].speculates:
-            return self.arms[1].speculates
-        return has_drafted(before, now)
-
-    @property
-    def is_reference_known(self) -> bool:
-        """Whether it is known of another engine as the reference that it drafts, or that not."""
-        if self._engines[1] is None or self.arms[1].facts.mode is not None:
+        before, arm = self._drafted_before, self.arms[1]
+        if arm.speculates:
             return True
-        return self._drafted_before is not None
+        now = None if before is None else await self._fetch_drafted(reference)
+        if before is not None and now is not None:
+            return has_drafted(before, now)
+        return False if arm.is_idle and await self._is_idle_now(arm, reference) else None
+
+    async def has_turned_idle(self) -> bool:
+        """Whether the serving engine says that it drafts nothing, and did not in the beginning."""
+        serving = self.arms[0]
+        return not serving.is_idle and await self._is_idle_now(serving, self._engines[0])
+
+    async def _is_idle_now(self, arm: Arm, engine: CheckedEngine) -> bool:
+        """Whether an engine says at this moment that it drafts nothing."""
+        try:
+            state = await self._retry.answer(engine.client.state)
+        except EngineError:
+            return False
+        return arm.in_state(state).is_idle
+
+    async def _fetch_drafted(self, engine: CheckedEngine) -> float | None:
+        """Its counter of drafted tokens; None where it has none, or stays away."""
+        until = self._retry.clock() + min(_COUNTERS_S, self._retry.seconds)
+        try:
+            page = await self._retry.answer(engine.client.page, until=until)
+        except EngineError:
+            return None
+        seen = await read_page(page, t=0.0, at=0.0)
+        # An engine without a drafter has no counter of drafts, only those of everything else.
+        return 0.0 if seen.drafted is None and seen.generated is not None else seen.drafted
 
     async def find_replaced(self) -> tuple[Name, ...]:
         """The arms whose engines are others than in the beginning, or may be, as they are away."""
@@ -340,15 +365,22 @@ async def run_check(
     """
     runner = begin_run(pair, prompts, store)
     yield ArmsReady(pair.arms, runner.resumed)
-    drafted = await pair.fetch_drafted()
+    serving, reference = runner.totals.serving, runner.totals.reference
+    drafted, answers = await pair.fetch_drafted(), serving.requests
     async with aclosing(runner.events()) as events:
         async for event in events:
             yield event
+            is_block_over = isinstance(event, CheckProgress) and event.figures is not None
+            if is_block_over and drafted is not None and serving.requests > answers:
+                now = await pair.fetch_drafted()
+                serving.note_drafts(drafted, now, serving.requests - answers)
+                if now is not None:
+                    drafted, answers = now, serving.requests
     runner.totals.note_replaced(await pair.find_replaced())
-    if runner.totals.prompts > runner.resumed:
-        runner.totals.serving.note_drafts(drafted, await pair.fetch_drafted())
-    runner.totals.reference.speculates |= await pair.has_drafting_reference()
-    runner.totals.reference.counted |= pair.is_reference_known
+    serving.turned_idle |= await pair.has_turned_idle()
+    drafts = await pair.has_drafting_reference()
+    reference.speculates |= drafts is True
+    reference.counted = drafts is not None
     outcome, canary = finish_run(pair, runner, store)
     runs = store.history(pair.arms[0].url)
     history, earlier = compare_with_history(runs), comparable_checks(runs)
@@ -376,7 +408,7 @@ async def run_sampled_check(
                     event,
                     replaced=await pair.find_replaced(),
                     reference_drafts=await pair.has_drafting_reference(),
-                    reference_known=pair.is_reference_known,
+                    turned_idle=await pair.has_turned_idle(),
                 )
                 history = record_sampled(event, prompts, store, pair.wall())
                 yield SampledResult(event, history)
@@ -431,14 +463,6 @@ async def open_breaker(
     except SpecdeckError as error:
         return Trip(None, None, error)
     return Trip(applied.applied.get("breaker"), reset)
-
-
-async def _fetch_drafted(client: EngineClient) -> float | None:
-    seen = await fetch_counters(client)
-    if seen is None:
-        return None
-    # An engine without a drafter has no counter of drafts, only those of everything else.
-    return 0.0 if seen.drafted is None and seen.generated is not None else seen.drafted
 
 
 def begin_run(pair: ArmPair, prompts: PromptSet, store: Checks) -> CheckRunner:

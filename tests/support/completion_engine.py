@@ -170,7 +170,10 @@ class CompletionEngine:
         if body.get("stream"):
             losing = self.stream_loses | (self.pins_lose if pinned else self.drafts_lose)
             lost = told[:-1] if text in losing else told
-            return _stream(body, ids, logprobs, tops, lost, self._ids(text), drafted, arguments)
+            last: dict[str, Any] = {"metrics": _metrics(drafted)}
+            if self.named:
+                last["system_fingerprint"] = self.named[0] + "+k0" * pinned
+            return _stream(body, ids, logprobs, tops, lost, self._ids(text), last, arguments)
         choice = _choice(body, ids, logprobs, tops, told, arguments) | {"finish_reason": finish}
         reply = {"choices": [choice], "metrics": _metrics(drafted)}
         if self.named:
@@ -328,10 +331,13 @@ def _stream(
     tops: list[dict[int, float]],
     text: str,
     prompt: list[int],
-    drafted: int | None,
+    last: dict[str, Any],
     arguments: str | None,
 ) -> httpx.Response:
-    """The answer in events of three tokens; the text, and a call, come with the first."""
+    """The answer in events of three tokens; the text, and a call, come with the first.
+
+    `last` is what the event after the last token tells of the whole answer.
+    """
     events: list[dict[str, Any]] = []
     for at in range(0, len(ids), 3):
         part = slice(at, at + 3)
@@ -347,7 +353,7 @@ def _stream(
     else:
         events.append({"choices": [{"text": "", "finish_reason": "length"}]})
     events[0] = _with_prompt(body, events[0], prompt)
-    events.append({"choices": [], "metrics": _metrics(drafted)})
+    events.append({"choices": [], **last})
     lines = [f"data: {json.dumps(event)}\n\n" for event in events] + ["data: [DONE]\n\n"]
     return httpx.Response(200, text="".join(lines))
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,7 +15,12 @@ from tests.support.completion_engine import CompletionEngine
 
 from specdeck.engine.divergence.runner import CheckProgress
 from specdeck.engine.divergence.sampled import Distributions, Sampling
-from specdeck.engine.divergence.verdict import NOT_PINNED, REFERENCE_DRAFTED, Verdict
+from specdeck.engine.divergence.verdict import (
+    NOT_PINNED,
+    REFERENCE_DRAFTED,
+    TURNED_IDLE,
+    Verdict,
+)
 from specdeck.engine.errors import Unsupported, UsageError
 from specdeck.engine.operations.check import ArmsReady, CheckEvent, run_check
 from specdeck.engine.protocol.messages import EngineState
@@ -79,6 +83,7 @@ async def sample(
         return (await finish_sampled_check(lab, bench.many(count), sampling, bench.store)).found
 
 
+NAME = "vllm-0.32.0-ab-sd1:p0123456789abcdef"
 REPLACED = "the serving engine was replaced while it was checked"
 
 
@@ -276,13 +281,13 @@ async def test_an_engine_that_is_away_in_the_end_is_not_taken_for_the_same(bench
 
 @pytest.mark.parametrize(
     ("drafted", "word"),
-    [((7, 90), "pass"), ((7, 7), "inconclusive"), ((None,) * 2, "inconclusive")],
+    [(range(7, 900), "pass"), ([7], "inconclusive"), ([None], "inconclusive")],
 )
 async def test_a_serving_engine_whose_counters_stand_still_was_not_tried(
-    bench: Bench, drafted: tuple[float | None, float | None], word: str
+    bench: Bench, drafted: Sequence[float | None], word: str
 ) -> None:
-    before, after = (page(drafted=count) for count in drafted)
-    serving = ChangingEngine(plugin=False, drafts=False, pages_then=(before, after))
+    pages = [page(drafted=count) for count in drafted]
+    serving = bench.engine(plugin=False, drafts=False, pages=pages)
     reference = bench.engine(
         url="http://other", plugin=False, drafts=False, pages=[page(started=200.0)]
     )
@@ -299,51 +304,87 @@ async def test_a_reference_of_which_nothing_is_known_is_none(bench: Bench) -> No
     assert (found.verdict.word, found.verdict.reason) == ("inconclusive", NOT_PINNED)
 
 
-async def test_no_draft_where_none_is_found_anyway_proves_no_pin(bench: Bench) -> None:
-    """As of a drafter that finds nothing in the first prompts."""
-
-    @dataclass
-    class FindsNothing(CompletionEngine):
-        def _greedy(self, body: dict[str, Any], text: str) -> httpx.Response:
-            found = json.loads(super()._greedy(body, text).content)
-            found["metrics"]["speculative_decoding"]["num_draft_tokens"] = 0
-            return httpx.Response(200, json=found)
-
-    found = await sample(bench, FindsNothing())
-    assert (found.verdict.word, found.verdict.reason) == ("inconclusive", NOT_PINNED)
-
-
 @dataclass
-class NamingEngine(CompletionEngine):
-    """Its answers' name tells a pin, which a gateway before it may drop."""
+class CountingEngine(CompletionEngine):
+    """Counts what it drafts in its metrics alone."""
 
-    drops_pins_of_draws: bool = False
+    plugin: bool = False
+    drafts: bool = False
+    drafts_until: float = float("inf")
+    """The number of the answer from which on it drafts nothing."""
+    away_at: int = 0
+    """Of its looks at the counters after the last answer, the one that fails."""
+    state_then: dict[str, Any] = field(default_factory=dict)
+    """What is another in its state once it drafts nothing."""
+    late: int = 0
 
-    def _greedy(self, body: dict[str, Any], text: str) -> httpx.Response:
-        return _name(body, super()._greedy(body, text))
+    def _get(self, path: str) -> httpx.Response:
+        if path != "/metrics":
+            return super()._get(path)
+        self.late += len(self.answers_asked()) >= 400
+        if self.late == self.away_at > 0:
+            self.late += 1
+            return httpx.Response(503, text="busy")
+        drafted = 5 * min(len(self.answers_asked()), self.drafts_until)
+        return httpx.Response(200, text=page(started=len(self.url), drafted=drafted))
 
-    def _sampled(self, body: dict[str, Any]) -> httpx.Response:
-        if self.drops_pins_of_draws:
-            body = {key: value for key, value in body.items() if key != "vllm_xargs"}
-        return _name(body, super()._sampled(body))
-
-
-def _name(body: dict[str, Any], response: httpx.Response) -> httpx.Response:
-    if body.get("stream"):
-        return response
-    pin = "+k0" if "vllm_xargs" in body else ""
-    name = f"vllm-0.32.0-ab-sd1:p0123456789abcdef{pin}"
-    return httpx.Response(200, json=json.loads(response.content) | {"system_fingerprint": name})
+    def state(self) -> EngineState:
+        is_over = len(self.answers_asked()) > self.drafts_until
+        return replace(super().state(), **(self.state_then if is_over else {}))
 
 
-@pytest.mark.parametrize("gentle", [False, True])
-@pytest.mark.parametrize("drops", [False, True])
-async def test_where_a_name_tells_a_pin_that_of_every_draw_has_to(
-    bench: Bench, gentle: bool, drops: bool
+def target_alone(**told: Any) -> CountingEngine:
+    return CountingEngine(url="http://other", drafts_until=0, **told)
+
+
+async def check_patiently(
+    bench: Bench, serving: CompletionEngine, reference: CompletionEngine | None, retry_s: float
+) -> Verdict:
+    async with bench.lab(serving, reference, max_tokens=8, retry_s=retry_s) as lab:
+        return (await finish_check(lab, bench.many(200), bench.store)).verdict
+
+
+@pytest.mark.parametrize("retry_s", [0.0, 5.0])
+async def test_counters_that_are_away_once_are_asked_for_again(
+    bench: Bench, retry_s: float
 ) -> None:
-    engine = NamingEngine(drops_pins_of_draws=drops)
-    sampling = Sampling(samples=64, tokens=2)
-    async with bench.lab(engine, gentle=gentle) as lab:
-        found = (await finish_sampled_check(lab, bench.many(8), sampling, bench.store)).found
-    assert (found.verdict.reason == NOT_PINNED) == drops
-    assert (found.verdict.word == "pass") != drops
+    """Those of the last look: a reference that drafts, and a serving engine that does not."""
+    drafting = CountingEngine(url="http://other", away_at=1)
+    verdict = await check_patiently(bench, CountingEngine(), drafting, retry_s)
+    assert verdict.word == "inconclusive"
+    assert retry_s == 0.0 or verdict.reason == REFERENCE_DRAFTED
+    idle = CountingEngine(drafts_until=0, away_at=1)
+    verdict = await check_patiently(bench, idle, target_alone(), retry_s)
+    assert verdict.word == "inconclusive"
+    assert "drafted nothing" in verdict.reason
+    honest = CountingEngine(away_at=1)
+    verdict = await check_patiently(bench, honest, target_alone(), retry_s)
+    assert verdict.word == ("pass" if retry_s else "inconclusive")
+
+
+@pytest.mark.parametrize("plugin", [True, False])
+async def test_drafts_for_the_first_answers_are_none_for_the_others(
+    bench: Bench, plugin: bool
+) -> None:
+    state = {"breaker": "open"}
+    serving = CountingEngine(plugin=plugin, drafts_until=40, state_then=state)
+    verdict = await check(bench, serving, target_alone())
+    assert (verdict.word, verdict.untried) == ("inconclusive", True)
+    if not plugin:
+        assert verdict.reason.startswith("nothing was drafted for 336 of 400 serving answers")
+
+
+async def test_an_engine_whose_breaker_is_open_in_the_end_passes_nothing(bench: Bench) -> None:
+    for then in ({"breaker": "open"}, {"mode": "target-only", "k": 0}):
+        engine = ChangingEngine(drafts=False, named=[NAME], state_then=then)
+        verdict = await check(bench, engine)
+        assert (verdict.word, verdict.reason) == ("inconclusive", TURNED_IDLE)
+
+
+async def test_a_reference_that_is_wrong_itself_passes_nothing(bench: Bench) -> None:
+    """Streamed answers of either arm have a sure token replaced, in one prompt or in all."""
+    for count in (1, 200):
+        wrong = {f"prompt {n}": bench.fault(2, 9.0) for n in range(1, count + 1)}
+        verdict = await check(bench, bench.engine(unrepeatable=wrong))
+        assert verdict.word == "inconclusive"
+        assert "of its own" in verdict.reason or "against itself" in verdict.reason
