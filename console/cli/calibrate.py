@@ -87,7 +87,11 @@ def verdict_lines(outcome: CalibrationOutcome) -> list[str]:
     if outcome.stopped:
         lines.append(f"stopped    {outcome.stopped}")
     lines.append(f"real       {describe_truth(outcome.truth)}")
-    lines.append("engine     as it was found; its cost model goes by these until real steps tell")
+    if outcome.is_intact:
+        engine = "as it was found; its cost model goes by these until real steps tell"
+    else:
+        engine = "it did not answer after that: see its log"
+    lines.append(f"engine     {engine}")
     return lines
 
 

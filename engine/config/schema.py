@@ -188,7 +188,8 @@ class ConfigSettings(Block):
     exact_models: Words = ()
     """Served names whose requests are answered target-only, beside others that speculate.
 
-    A name that is not among served_model_name is added to it.
+    A name that is not among served_model_name is added to it. vLLM's `/invocations` passes over
+    a body's `model`: there the header X-Amzn-SageMaker-Adapter-Identifier has the name.
     """
     alerts: Alerts = Alerts()
     fingerprint: Fingerprint = Fingerprint()

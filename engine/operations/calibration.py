@@ -32,6 +32,7 @@ from specdeck.engine.sweep.calibration import (
     compare,
 )
 from specdeck.engine.sweep.plan import every_k
+from specdeck.engine.text import format_count
 
 CALIBRATION_S = 20.0
 """How long one takes unless told otherwise; the first round is made to its end."""
@@ -97,6 +98,8 @@ class CalibrationOutcome:
     error: SpecdeckError | None = None
     interrupted: bool = False
     notices: tuple[str, ...] = ()
+    is_intact: bool = True
+    """Whether the engine is as it was found; False where it does not answer after an error."""
 
     @property
     def complete(self) -> bool:
@@ -166,6 +169,8 @@ class Calibration:
         self._began = 0.0
         self._error: SpecdeckError | None = None
         self._interrupted = False
+        self._is_intact = True
+        self._too_large: set[StepShape] = set()
         self._notices: list[str] = []
 
     @property
@@ -184,7 +189,16 @@ class Calibration:
             self._error,
             self._interrupted,
             tuple(self._notices),
+            self._is_intact,
         )
+
+    async def _finds_engine(self) -> bool:
+        """Whether the engine answers as the one that it was."""
+        try:
+            now = await self._engine.state()
+        except SpecdeckError:
+            return False
+        return self._state is not None and now.instance == self._state.instance
 
     async def events(self) -> AsyncGenerator[CalibrationEvent, None]:
         """Everything that happens, as it happens.
@@ -200,10 +214,15 @@ class Calibration:
             while self._has_time():
                 for done, (batch, k) in enumerate(shapes.order(self._random), start=1):
                     made = await self._visit(StepShape(batch, k, STEPS))
-                    yield ShapeDone(made, done, len(shapes), self._rounds)
+                    if made is not None:
+                        yield ShapeDone(made, done, len(shapes), self._rounds)
                 self._rounds += 1
+            if self._too_large:
+                left_out = format_count(len(self._too_large), "shape")
+                self._notices.append(f"{left_out} left out: more than a step of this engine has")
         except SpecdeckError as error:
             self._error = error
+            self._is_intact = await self._finds_engine()
         except (asyncio.CancelledError, GeneratorExit):
             self._interrupted = True
             raise
@@ -236,13 +255,21 @@ class Calibration:
         facts = await retry.answer(self._engine.facts, errors=Stalled)
         return Shapes(choose_batches(max_num_seqs(facts) or 1), self.request.ks or choose_ks(able))
 
-    async def _visit(self, shape: StepShape) -> DummySteps:
+    async def _visit(self, shape: StepShape) -> DummySteps | None:
         """Has dummy steps made, again where a look of somebody else's came in between.
 
-        Raises Conflict once the engine has requests.
+        None where the engine has no step so large. Raises Conflict once it has requests.
         """
+        if shape in self._too_large:
+            return None
         for _ in range(_INTERRUPTIONS):
-            made = await self._ask(shape)
+            try:
+                made = await self._ask(shape)
+            except UsageError:
+                if shape.batch == min(self._shapes.batches if self._shapes else ()):
+                    raise  # the smallest of all fits in any step
+                self._too_large.add(shape)
+                return None
             known = self._times.setdefault((shape.batch, shape.k), ShapeTime(shape.batch, shape.k))
             known.seconds += made.seconds
             known.real_s = made.real_s

@@ -288,10 +288,13 @@ class Control:
         if shape.k > build.k_max or (not shape.k and not steering.can("target_only").available):
             lowest = 0 if steering.can("target_only").available else 1
             raise nonsense(f"k is {lowest} to {build.k_max}, not {shape.k}")
-        if shape.batch > build.seats or shape.tokens > build.step_tokens:
+        rows = build.rows(shape.batch, shape.k)
+        if shape.batch > build.seats or rows > build.step_tokens:
+            drafting = f", {shape.batch * build.draft_slots} of them the drafter's"
             raise nonsense(
                 f"a step of this engine has at most {build.seats} requests and "
-                f"{build.step_tokens} tokens, not {shape.batch} and {shape.tokens}"
+                f"{build.step_tokens} tokens, not {shape.batch} and {rows}"
+                f"{drafting if build.draft_slots else ''}"
             )
         if steering.knobs.cold:
             message = "the drafter is left out of steps (cold), and would not be timed"

@@ -296,7 +296,16 @@ def _build(core: Any, gaps: tuple[Gap, ...], drafters: list[dict[str, Any]]) -> 
         stages=getattr(parallel, "pipeline_parallel_size", 1),
         seats=getattr(seats, "max_num_seqs", 0),
         step_tokens=getattr(seats, "max_num_batched_tokens", None) or 0,
+        draft_slots=_count_draft_slots(spec),
     )
+
+
+def _count_draft_slots(spec: Any) -> int:
+    """Rows that the drafter takes for each request; the most of any method where vLLM is silent."""
+    if spec is None:
+        return 0
+    found = getattr(spec, "max_num_new_slots_for_drafting", None)
+    return getattr(spec, "num_speculative_tokens", None) or 0 if found is None else int(found)
 
 
 def _find_kv_kinds(scheduler: Any) -> tuple[str, ...]:

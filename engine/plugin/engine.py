@@ -60,6 +60,16 @@ class Build:
     """Requests that a step can have; 0 where it cannot be told."""
     step_tokens: int = 0
     """Tokens that a step can have; 0 where it cannot be told."""
+    draft_slots: int = 0
+    """Rows of a step besides those tokens that the drafter takes for each request."""
+
+    def rows(self, batch: int, k: int) -> int:
+        """Of `batch` requests that verify `k` tokens each: buffers have as many as `step_tokens`.
+
+        vLLM's scheduler keeps the drafter's free (max_num_new_slots_for_drafting of its
+        SpeculativeConfig); who goes around it writes past the drafter's buffers.
+        """
+        return batch * (1 + k + self.draft_slots)
 
     @property
     def drafts_all_or_none(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -62,6 +63,12 @@ def test_the_verdict_says_what_was_made_and_how_true_it_is() -> None:
     assert lines[1] == "stopped    busy"
     assert "0.93 of real ones (1 shape, 0.93 to 0.93)" in lines[2]
     assert all(len(line) <= 80 for line in lines)
+
+
+def test_an_engine_that_ended_is_not_said_to_be_as_it_was() -> None:
+    lines = verdict_lines(replace(found(), is_intact=False))
+    assert lines[-1] == "engine     it did not answer after that: see its log"
+    assert "as it was found" in verdict_lines(found())[-1]
 
 
 def test_what_is_far_from_real_steps_is_said() -> None:

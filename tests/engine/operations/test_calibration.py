@@ -12,7 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.engine_state import engine_state
 
-from specdeck.engine.errors import Conflict, SpecdeckError, Unsupported, UsageError
+from specdeck.engine.errors import (
+    Conflict,
+    EngineError,
+    SpecdeckError,
+    Unreachable,
+    Unsupported,
+    UsageError,
+)
 from specdeck.engine.operations.calibration import (
     Calibration,
     CalibrationOutcome,
@@ -112,6 +119,50 @@ async def test_a_request_that_comes_ends_it_and_what_was_learned_is_told() -> No
     assert (found.complete, len(found.times)) == (False, 5)
     assert found.as_json()["stopped"] == "the engine has requests"
     assert "the engine has requests" in str(audit[-1].reason)
+
+
+async def test_shapes_that_no_step_has_are_left_out_and_counted() -> None:
+    def refuse(number: int) -> None:
+        if engine.asked[-1].batch == 4 and engine.asked[-1].k > 1:
+            raise UsageError("a step of this engine has at most 4 requests and 8 tokens")
+
+    engine = IdleEngine(before=refuse)
+    found = await run(make(engine, rounds=2))
+    assert (found.complete, found.error, found.is_intact) == (True, None, True)
+    assert len(found.times) == 10
+    assert sum(shape.batch == 4 and shape.k > 1 for shape in engine.asked) == 2
+    assert found.notices == ("2 shapes left out: more than a step of this engine has",)
+
+
+async def test_a_shape_refused_for_another_reason_ends_it() -> None:
+    def refuse(number: int) -> None:
+        raise UsageError("k is 1 to 3, not 0")
+
+    found = await run(make(IdleEngine(before=refuse), ks=(0,), rounds=1))
+    assert found.stopped == "k is 1 to 3, not 0"
+
+
+@pytest.mark.parametrize("instance", [None, "one", "another"])
+async def test_an_engine_that_does_not_answer_after_an_error_is_not_as_it_was(
+    instance: str | None,
+) -> None:
+    def fail(number: int) -> None:
+        engine.after = instance
+        raise EngineError("http://e:1 answers 500")
+
+    @dataclass
+    class Failing(IdleEngine):
+        after: str | None = "one"
+
+        async def state(self) -> EngineState:
+            if self.after is None:
+                raise Unreachable("http://e:1 refuses connections")
+            return replace(self.here, instance=self.after)
+
+    engine = Failing(before=fail)
+    found = await run(make(engine))
+    assert found.stopped == "http://e:1 answers 500"
+    assert found.is_intact == (instance == "one")
 
 
 async def test_what_is_left_of_the_last_request_is_waited_for_once() -> None:

@@ -93,6 +93,19 @@ def test_a_shape_that_the_engine_cannot_have_is_refused(shape: StepShape, said: 
     assert engine.dummies == []
 
 
+@pytest.mark.parametrize(("slots", "most"), [(0, 21), (1, 19), (8, 11)])
+def test_the_rows_of_the_drafter_count_as_vllms_scheduler_counts_them(
+    slots: int, most: int
+) -> None:
+    """More than the buffers have is written past their ends."""
+    control, engine = make(step_tokens=192, k_max=8, draft_slots=slots)
+    control.calibrate(StepShape(most, 8))
+    assert engine.dummies == [(most, 8, 4)]
+    with pytest.raises(Refusal, match=f"192 tokens, not {most + 1} and {(most + 1) * (9 + slots)}"):
+        control.calibrate(StepShape(most + 1, 8))
+    assert engine.dummies == [(most, 8, 4)]
+
+
 def test_what_came_too_late_is_not_run() -> None:
     control, engine = make()
     payload = {"shape": StepShape(1, 3).as_json(), "until": time.time() - 1}
