@@ -14,7 +14,7 @@ from specdeck.engine.divergence.baseline import (
     StructureCounts,
 )
 from specdeck.engine.divergence.doubts import Doubt
-from specdeck.engine.divergence.verdict import Word
+from specdeck.engine.divergence.verdict import IDLE, Word
 from specdeck.engine.fingerprint.compare import compare, leaves
 from specdeck.engine.fingerprint.fingerprint import Fingerprint
 from specdeck.engine.special_functions import special_functions
@@ -24,6 +24,8 @@ CONFIDENCE = 0.95
 """One-sided."""
 _FEWEST = 3
 """Blocks whose spread says anything."""
+_TRACE = 0.5
+"""Tokens that a block without any stands for: fewer than any other has."""
 _MOST_LOG = 700.0
 """Beyond it a ratio is no number that a computer has."""
 _MODELS = ("model.target.", "model.tokenizer.")
@@ -190,13 +192,23 @@ def _speed(
     old, new = _tokens_per_second(before), _tokens_per_second(now)
     how = "measured in turn" if interleaved else "against figures of another time"
     said = f"{old:.0f} → {new:.0f} tokens/s, {how}"
-    pairs = _pairs(before, now)
-    ratios = [_tokens_per_second([b]) / _tokens_per_second([a]) for a, b in pairs if a.tokens]
-    return _judge("tokens/s", said, ratios, limit, old, new)
+    pairs = tuple(_pairs(before, now))
+    told = [(a, b) for a, b in pairs if a.tokens]
+    name, empty = "tokens/s", len(pairs) - len(told)
+    if empty > IDLE * len(pairs):
+        why = f"nothing to compare with in {empty} of {len(pairs)} blocks: no token was generated"
+        return Line(name, "inconclusive", f"{said}: {why}", old, new)
+    # A block without a token is a loss like any other, and has a logarithm with a trace of one.
+    ratios = [_per_second(b.tokens or _TRACE, [b]) / _tokens_per_second([a]) for a, b in told]
+    return _judge(name, said, ratios, limit, old, new)
 
 
 def _tokens_per_second(blocks: Sequence[Block]) -> float:
-    return sum(block.tokens for block in blocks) / max(sum(b.seconds for b in blocks), 1e-9)
+    return _per_second(sum(block.tokens for block in blocks), blocks)
+
+
+def _per_second(tokens: float, blocks: Sequence[Block]) -> float:
+    return tokens / max(sum(block.seconds for block in blocks), 1e-9)
 
 
 def _pairs(before: Sequence[Block], now: Sequence[Block]) -> Iterator[tuple[Block, Block]]:
@@ -208,9 +220,9 @@ def _judge(
 ) -> Line:
     """Fails where the ratio is surely below what may be lost, and passes where surely not."""
     known = tuple(ratios)
-    if not all(map(math.isfinite, (before, after, *known))):
+    if not all(map(math.isfinite, (before, after, *known))) or not all(known):
         return _line_of_nonsense(name, said, before, after)
-    logs = [math.log(ratio) for ratio in known if ratio > 0]
+    logs = [math.log(ratio) for ratio in known]
     if len(logs) < _FEWEST:
         return Line(name, "inconclusive", f"{said}: too few blocks to tell", before, after)
     bounds = mean_bounds(logs)

@@ -14,7 +14,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ from specdeck.engine.divergence.baseline import (
     Workload,
     digest_tokens,
 )
-from specdeck.engine.divergence.doubts import Doubt, doubt_refusals
+from specdeck.engine.divergence.doubts import Doubt, doubt_answers
 from specdeck.engine.divergence.privacy import hash_prompt
 from specdeck.engine.divergence.prompts import Prompt, PromptSet, source_name
 from specdeck.engine.divergence.requests import Asker
@@ -94,26 +94,16 @@ async def measure_engine(
                 checked = read_record(CheckSummary, event.outcome.as_json())
             yield event
     streams = pair.streams
-    blocks: list[Block] = []
-    paired: list[Block] = []
-    answers: dict[str, str] = {}
-    refused, refused_by_second = 0, 0
+    mine = _Sums(pair, await _fetch_life(pair))
+    theirs = None if second is None else _Sums(second, await _fetch_life(second))
+    turns = [mine] if theirs is None else [mine, theirs]
     of = rounds * -(-prompts.count // streams)
-    lives = [None if one is None else await _fetch_life(one) for one in (pair, second)]
     await _warm_up(pair, second, prompts)
     for _ in range(rounds):
         for block in _split(prompts, streams):
-            turns = [(pair, blocks)] if second is None else [(pair, blocks), (second, paired)]
-            for asked, sums in turns if len(blocks) % 2 else reversed(turns):
-                said = await _ask_block(asked, block, clock)
-                sums.append(said.block)
-                unanswered = len(block) - said.answered
-                if asked is pair:
-                    answers |= said.digests
-                    refused += unanswered
-                else:
-                    refused_by_second += unanswered
-            yield BlockDone(len(blocks), of)
+            for sums in turns if len(mine.blocks) % 2 else reversed(turns):
+                sums.add(await _ask_block(sums.pair, block, clock))
+            yield BlockDone(len(mine.blocks), of)
     options = pair.options
     workload = Workload(
         source_name(prompts.path), prompts.digest, prompts.count,
@@ -127,13 +117,10 @@ async def measure_engine(
         yield FactsMissing(error.line())
     found = Baseline(
         pair.wall(), pair.arms[0].url, workload, checked,
-        tuple(blocks), answers, fingerprint,
+        tuple(mine.blocks), mine.digests, fingerprint,
     )  # fmt: skip
-    requests = rounds * prompts.count
-    doubts = await _find_doubts(pair, lives[0], refused, requests)
-    if second is not None:
-        doubts += await _find_doubts(second, lives[1], refused_by_second, requests)
-    yield Measurement(found, None if second is None else tuple(paired), doubts)
+    doubts = [doubt for sums in turns for doubt in await _find_doubts(sums)]
+    yield Measurement(found, None if theirs is None else tuple(theirs.blocks), tuple(doubts))
 
 
 async def _fetch_life(pair: ArmPair) -> Life | None:
@@ -144,20 +131,19 @@ async def _fetch_life(pair: ArmPair) -> Life | None:
         return None
 
 
-async def _find_doubts(
-    pair: ArmPair, life: Life | None, refused: int, asked: int
-) -> tuple[Doubt, ...]:
-    """Those of the serving arm, which had `life` before its speed was measured.
+async def _find_doubts(sums: _Sums) -> list[Doubt]:
+    """Those of the serving arm.
 
     One with the fingerprint that it had is another as well: it broke down under the load, its
     figures are of caches that are cold, and what the check found is of the process before.
     """
-    url = pair.arms[0].url
+    pair, life, url = sums.pair, sums.life, sums.pair.arms[0].url
     now = await _fetch_life(pair)
     is_restarted = life is not None and now is not None and now.is_another(life)
-    is_replaced = is_restarted or "serving" in await pair.find_replaced()
-    found = Doubt("replaced", url) if is_replaced else None, doubt_refusals(url, refused, asked)
-    return tuple(filter(None, found))
+    found = list(doubt_answers(url, sums.refused, sums.empty, sums.asked))
+    if is_restarted or "serving" in await pair.find_replaced():
+        found.insert(0, Doubt("replaced", url))
+    return found
 
 
 async def _fetch_fingerprint(client: EngineClient) -> dict[str, Any] | None:
@@ -220,8 +206,36 @@ class _Asked:
     block: Block
     digests: dict[str, str]
     """Of the answers, by the prompts'."""
+    asked: int
+    """Prompts."""
     answered: int
-    """Prompts that were not refused."""
+    """Of those, they that were not refused."""
+    empty: int
+    """Of the answers, those without a token."""
+
+
+@dataclass(slots=True)
+class _Sums:
+    """What was measured so far of the serving arm of a pair."""
+
+    pair: ArmPair
+    life: Life | None
+    """Which start of the engine it was, before its speed was measured."""
+    blocks: list[Block] = field(default_factory=list)
+    digests: dict[str, str] = field(default_factory=dict)
+    """Of the answers, by the prompts'."""
+    asked: int = 0
+    """Requests."""
+    refused: int = 0
+    empty: int = 0
+
+    def add(self, said: _Asked) -> None:
+        """Counts a block."""
+        self.blocks.append(said.block)
+        self.digests |= said.digests
+        self.asked += said.asked
+        self.refused += said.asked - said.answered
+        self.empty += said.empty
 
 
 async def _ask_block(pair: ArmPair, block: Sequence[Prompt], clock: Callable[[], float]) -> _Asked:
@@ -236,7 +250,8 @@ async def _ask_block(pair: ArmPair, block: Sequence[Prompt], clock: Callable[[],
     )
     tokens = sum(len(answer.token_ids) for _, answer in answers)
     digests = {hash_prompt(prompt): digest_tokens(answer.token_ids) for prompt, answer in answers}
-    return _Asked(Block(tokens, seconds, *rises), digests, len(answers))
+    empty = sum(not answer.token_ids for _, answer in answers)
+    return _Asked(Block(tokens, seconds, *rises), digests, len(block), len(answers), empty)
 
 
 def _rise(before: float | None, after: float | None) -> float | None:

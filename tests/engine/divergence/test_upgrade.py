@@ -121,6 +121,36 @@ def test_what_the_metrics_do_not_count_is_not_taken_for_nothing(name: str, whose
     assert line(found, "acceptance").before == line(found, "acceptance").after == 3.0
 
 
+def some_blocks(share: int, seed: int = 1, **changed: Any) -> tuple[Block, ...]:
+    """Those of `blocks`, with one of so many `changed`."""
+    every = enumerate(blocks(seed=seed))
+    return tuple(replace(one, **changed) if at % share == 0 else one for at, one in every)
+
+
+@pytest.mark.parametrize("how", ["alone", "in turn"])
+@pytest.mark.parametrize(("share", "words"), [(2, {"fail"}), (12, {"inconclusive", "fail"})])
+def test_blocks_without_a_token_weigh_as_a_loss(share: int, words: set[str], how: str) -> None:
+    now = baseline(blocks=some_blocks(share, tokens=0))
+    found = gate(now) if how == "alone" else gate(now, paired=blocks(), against="http://old")
+    assert line(found, "tokens/s").word in words
+
+
+def test_few_answers_without_a_token_are_within_what_may_be_lost() -> None:
+    many = blocks() * 20
+    now = baseline(blocks=(replace(many[0], tokens=0), *many[1:]))
+    assert line(gate(now, baseline(blocks=many)), "tokens/s").word == "pass"
+
+
+@pytest.mark.parametrize("how", ["alone", "in turn"])
+def test_blocks_that_the_baseline_gave_nothing_in_are_a_doubt(how: str) -> None:
+    bare, now = some_blocks(3, tokens=0), baseline(blocks=blocks(seed=2))
+    found = gate(now, baseline(blocks=bare))
+    if how == "in turn":
+        found = gate(now, paired=bare, against="http://old")
+    assert line(found, "tokens/s").word == found.word == "inconclusive"
+    assert "nothing to compare with in 4 of 12 blocks" in found.reason
+
+
 ALIKE, UNLIKE = {"a": "1", "b": "2"}, {"a": "8", "b": "9"}
 
 

@@ -172,6 +172,8 @@ class Turncoat(CompletionEngine):
     instance: str = "old"
     refuses_every: int = 0
     """Of its answers the share that it refuses is one of so many; 0: none."""
+    empties_every: int = 0
+    """The same of those that it leaves without a token."""
     seen: int = 0
 
     def state(self) -> EngineState:
@@ -183,6 +185,8 @@ class Turncoat(CompletionEngine):
         self.seen += 1
         if self.refuses_every and self.seen % self.refuses_every == 0:
             return httpx.Response(400, json={"error": {"message": "no such adapter"}})
+        if self.empties_every and self.seen % self.empties_every == 0:
+            body = {**body, "max_tokens": 0}
         return super()._answer(body)
 
 
@@ -225,6 +229,14 @@ def refuse_half(engine: Turncoat) -> None:
     engine.refuses_every = 2
 
 
+def empty_half(engine: Turncoat) -> None:
+    engine.empties_every = 2
+
+
+def empty_few(engine: Turncoat) -> None:
+    engine.empties_every = 20
+
+
 def refuse_few(engine: Turncoat) -> None:
     engine.refuses_every = 20
 
@@ -232,8 +244,11 @@ def refuse_few(engine: Turncoat) -> None:
 @pytest.mark.parametrize("whose", ["new", "old"])
 @pytest.mark.parametrize(
     ("turn", "kind"),
-    [(replace_engine, "replaced"), (restart_engine, "replaced"), (refuse_half, "refused")],
-)
+    [
+        (replace_engine, "replaced"), (restart_engine, "replaced"),
+        (refuse_half, "refused"), (empty_half, "empty"),
+    ],
+)  # fmt: skip
 async def test_an_engine_that_turns_while_it_is_measured_passes_no_gate(
     bench: Bench, turn: Callable[[Turncoat], None], kind: str, whose: str
 ) -> None:
@@ -243,7 +258,10 @@ async def test_an_engine_that_turns_while_it_is_measured_passes_no_gate(
     assert found.doubts[0].line in gate.reason
 
 
-async def test_a_few_refused_answers_are_no_doubt(bench: Bench) -> None:
-    found, gate = await doubt(bench, refuse_few, "new")
+@pytest.mark.parametrize("turn", [refuse_few, empty_few])
+async def test_a_few_answers_that_are_missing_are_no_doubt(
+    bench: Bench, turn: Callable[[Turncoat], None]
+) -> None:
+    found, gate = await doubt(bench, turn, "new")
     assert found.doubts == ()
     assert all(line.name != "measurement" for line in gate.lines)
