@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from specdeck.engine.divergence.verdict import IDLE
+from specdeck.engine.protocol.messages import EngineState
+from specdeck.engine.text import format_changes
 
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
     """One engine that was not measured as the figures have it."""
 
-    kind: Literal["replaced", "refused", "empty"]
-    """`replaced`: another process answers at its URL than before, whatever it serves; `refused`,
-    `empty`: it would not answer, or answered without a token."""
+    kind: Literal["replaced", "changed", "refused", "empty"]
+    """`replaced`: another process answers at its URL than before, whatever it serves; `changed`:
+    its knobs were turned, or its breaker moved; `refused`, `empty`: it would not answer, or
+    answered without a token."""
     engine: str
     """Its URL."""
     count: int = 0
     """Requests that it refused, or answered so, while its speed was measured."""
     asked: int = 0
     """Requests of that time."""
+    before: Mapping[str, str | int] = field(default_factory=dict)
+    """Its knobs before it was measured, where they were changed."""
+    after: Mapping[str, str | int] = field(default_factory=dict)
 
     @property
     def line(self) -> str:
@@ -33,14 +39,22 @@ class Doubt:
         'http://e:1 refused 125 of 250 requests while it was measured'
         >>> Doubt("empty", "http://e:1", 125, 250).line
         'http://e:1 answered 125 of 250 requests without a token while it was measured'
+        >>> Doubt("changed", "http://e:1", before={"k": 8}, after={"k": 3}).line
+        'http://e:1 was changed while it was measured: k 8 → 3'
+        >>> Doubt("changed", "http://e:1", before={"k": 8}, after={"k": 8}).line
+        'http://e:1 was changed while it was measured: to and fro'
         """
         share = f"{self.count} of {self.asked} requests"
         why = {
             "replaced": "was restarted or replaced",
+            "changed": "was changed",
             "refused": f"refused {share}",
             "empty": f"answered {share} without a token",
         }[self.kind]
-        return f"{self.engine} {why} while it was measured"
+        said = f"{self.engine} {why} while it was measured"
+        if self.kind != "changed":
+            return said
+        return f"{said}: {format_changes(self.before, self.after, moved_only=True) or 'to and fro'}"
 
 
 def doubt_answers(engine: str, refused: int, empty: int, asked: int) -> Iterator[Doubt]:
@@ -52,3 +66,27 @@ def doubt_answers(engine: str, refused: int, empty: int, asked: int) -> Iterator
         yield Doubt("refused", engine, refused, asked)
     if empty > IDLE * asked:
         yield Doubt("empty", engine, empty, asked)
+
+
+def doubt_changes(engine: str, before: EngineState, after: EngineState) -> Doubt | None:
+    """The doubt of an engine, a URL, that served in two ways; None where its knobs stood still.
+
+    Where its policy has k is its way of serving, and no turn of a knob. The breaker moves by
+    itself as well, but the engine drafts nothing then. A restart counts versions anew.
+    """
+    was, now = _pick_knobs(before), _pick_knobs(after)
+    is_restarted = before.instance != after.instance
+    is_still = was == now and (is_restarted or before.version == after.version)
+    return None if is_still else Doubt("changed", engine, before=was, after=now)
+
+
+def _pick_knobs(state: EngineState) -> dict[str, str | int]:
+    """What stands still in an engine that nobody turns, of every data-parallel rank."""
+    knobs: dict[str, str | int] = {
+        "k": state.k_set, "mode": state.mode, "fallback": state.fallback,
+        "policy": state.policy, "breaker": state.breaker,
+    }  # fmt: skip
+    for rank in state.ranks:
+        of_rank = {"mode": rank.mode, "policy": rank.policy, "breaker": rank.breaker}
+        knobs |= {f"rank {rank.rank} {name}": value for name, value in of_rank.items()}
+    return knobs

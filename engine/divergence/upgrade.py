@@ -156,12 +156,36 @@ def _acceptance(before: Sequence[Block], now: Sequence[Block], limit: float) -> 
             was, is_now = ("drafts" if _is_drafted(b) else "no drafts" for b in (before, now))
             return Line(name, "fail", f"{was} before, {is_now} now")
         return Line(name, "inconclusive", "neither engine says that it drafted")
+    pairs = tuple(_pairs(before, now))
+    if (gap := _find_idle_blocks(pairs)) is not None:
+        word, why = gap
+        return Line(name, word, why)
     old, new = _length(before), _length(now)
     rates = " → ".join(format_percent(_rate(blocks)) for blocks in (before, now))
     said = f"{old:.2f} → {new:.2f} tokens a round ({rates} of drafts)"
-    drafted = [pair for pair in _pairs(before, now) if all(_is_drafted([one]) for one in pair)]
+    drafted = [pair for pair in pairs if all(_is_drafted([one]) for one in pair)]
     ratios = [_length([b]) / _length([a]) for a, b in drafted]
     return _judge(name, said, ratios, limit, old, new)
+
+
+def _find_idle_blocks(pairs: Sequence[tuple[Block, Block]]) -> tuple[Word, str] | None:
+    """What blocks in which one engine drafted and the other did not allow to say of acceptance.
+
+    No ratio is of them, and where they are many it is none of the engine as it serves. None where
+    they are few.
+    """
+    told = [pair for pair in pairs if all(map(_tells_drafts, pair))]
+    sides: tuple[tuple[int, int, Word, str], ...] = (
+        (1, 0, "fail", "now"), (0, 1, "inconclusive", "before"),
+    )  # fmt: skip
+    for mine, other, word, when in sides:
+        drafted = [pair for pair in told if pair[other].drafts]
+        idle = sum(not pair[mine].drafts for pair in drafted)
+        if idle > IDLE * len(drafted):
+            whose = "the baseline's engine" if other == 0 else "the engine"
+            of = f"{idle} of {len(drafted)} blocks in which {whose} drafts"
+            return word, f"no drafts {when} in {of}"
+    return None
 
 
 def _tells_drafts(block: Block) -> bool:

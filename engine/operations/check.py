@@ -57,7 +57,7 @@ from specdeck.engine.errors import ConfigError, EngineError, SpecdeckError, Unsu
 from specdeck.engine.metrics.page import read_page
 from specdeck.engine.operations.assignments import format_undo
 from specdeck.engine.protocol.codec import WrongType
-from specdeck.engine.protocol.messages import AppliedChange, Change
+from specdeck.engine.protocol.messages import AppliedChange, Change, EngineState
 from specdeck.engine.store.checks import Checks, Run
 
 if TYPE_CHECKING:
@@ -285,6 +285,13 @@ class ArmPair:
     async def fetch_drafted(self) -> float | None:
         """Tokens that the serving engine has drafted for anybody; None where it does not say."""
         return await self._fetch_drafted(self._engines[0])
+
+    async def fetch_state(self) -> EngineState | None:
+        """The serving engine's; None without the plugin. Raises EngineError where it stays away."""
+        try:
+            return await self._retry.answer(self.serving.state)
+        except Unsupported:
+            return None
 
     async def has_drafting_reference(self) -> bool | None:
         """Whether another engine as the reference drafts, by its counters or its word; None where

@@ -28,7 +28,7 @@ from specdeck.engine.divergence.baseline import (
     Workload,
     digest_tokens,
 )
-from specdeck.engine.divergence.doubts import Doubt, doubt_answers
+from specdeck.engine.divergence.doubts import Doubt, doubt_answers, doubt_changes
 from specdeck.engine.divergence.privacy import hash_prompt
 from specdeck.engine.divergence.prompts import Prompt, PromptSet, source_name
 from specdeck.engine.divergence.requests import Asker
@@ -40,6 +40,7 @@ from specdeck.engine.store.checks import Checks
 
 if TYPE_CHECKING:
     from specdeck.engine.client.engine_client import EngineClient
+    from specdeck.engine.protocol.messages import EngineState
 
 ROUNDS = 2
 """Times that all prompts are asked for their speed."""
@@ -87,6 +88,8 @@ async def measure_engine(
 
     Raises SpecdeckError when an engine stays away or cannot do it.
     """
+    pairs = [pair] if second is None else [pair, second]
+    states = [await one.fetch_state() for one in pairs]
     checked: CheckSummary | None = None
     async with aclosing(run_check(pair, prompts, store)) as events:
         async for event in events:
@@ -94,9 +97,10 @@ async def measure_engine(
                 checked = read_record(CheckSummary, event.outcome.as_json())
             yield event
     streams = pair.streams
-    mine = _Sums(pair, await _fetch_life(pair))
-    theirs = None if second is None else _Sums(second, await _fetch_life(second))
-    turns = [mine] if theirs is None else [mine, theirs]
+    turns = [
+        _Sums(one, state, await _fetch_life(one)) for one, state in zip(pairs, states, strict=True)
+    ]
+    mine = turns[0]
     of = rounds * -(-prompts.count // streams)
     await _warm_up(pair, second, prompts)
     for _ in range(rounds):
@@ -120,7 +124,7 @@ async def measure_engine(
         tuple(mine.blocks), mine.digests, fingerprint,
     )  # fmt: skip
     doubts = [doubt for sums in turns for doubt in await _find_doubts(sums)]
-    yield Measurement(found, None if theirs is None else tuple(theirs.blocks), tuple(doubts))
+    yield Measurement(found, tuple(turns[1].blocks) if turns[1:] else None, tuple(doubts))
 
 
 async def _fetch_life(pair: ArmPair) -> Life | None:
@@ -142,8 +146,10 @@ async def _find_doubts(sums: _Sums) -> list[Doubt]:
     is_restarted = life is not None and now is not None and now.is_another(life)
     found = list(doubt_answers(url, sums.refused, sums.empty, sums.asked))
     if is_restarted or "serving" in await pair.find_replaced():
-        found.insert(0, Doubt("replaced", url))
-    return found
+        return [Doubt("replaced", url), *found]
+    after = await pair.fetch_state() if sums.state is not None else None
+    changed = None if sums.state is None or after is None else doubt_changes(url, sums.state, after)
+    return found if changed is None else [changed, *found]
 
 
 async def _fetch_fingerprint(client: EngineClient) -> dict[str, Any] | None:
@@ -219,6 +225,8 @@ class _Sums:
     """What was measured so far of the serving arm of a pair."""
 
     pair: ArmPair
+    state: EngineState | None
+    """From before its check; None without the plugin."""
     life: Life | None
     """Which start of the engine it was, before its speed was measured."""
     blocks: list[Block] = field(default_factory=list)

@@ -105,6 +105,28 @@ def test_drafts_that_are_no_more_made_are_a_loss() -> None:
     assert line(gate(baseline(blocks=idle)), "acceptance").word == "fail"
 
 
+def drafting(count: int, seed: int = 1) -> tuple[Block, ...]:
+    """Those of `blocks`, of which the first `count` have drafts."""
+    idle = (replace(one, drafts=0.0, drafted=0.0, accepted=0.0) for one in blocks(seed=seed))
+    return (*blocks(seed=seed)[:count], *list(idle)[count:])
+
+
+def test_drafts_that_stop_midway_are_a_loss() -> None:
+    found = gate(baseline(blocks=drafting(4)))
+    assert line(found, "acceptance").word == found.word == "fail"
+    assert "no drafts now in 8 of 12 blocks in which the baseline's engine drafts" in found.reason
+    late = line(gate(baseline(blocks=drafting(11))), "acceptance")
+    assert late.word == "pass"
+    # A drafter by text finds nothing in the same prompts again.
+    same = gate(baseline(blocks=drafting(4, seed=2)), baseline(blocks=drafting(4)))
+    assert line(same, "acceptance").word == "pass"
+
+
+def test_a_baseline_whose_drafts_stop_midway_proves_nothing_of_acceptance() -> None:
+    found = gate(baseline(), baseline(blocks=drafting(4)))
+    assert line(found, "acceptance").word == found.word == "inconclusive"
+
+
 @pytest.mark.parametrize("name", ["drafts", "accepted"])
 @pytest.mark.parametrize("whose", ["before", "now"])
 def test_what_the_metrics_do_not_count_is_not_taken_for_nothing(name: str, whose: str) -> None:
@@ -181,6 +203,14 @@ def test_engines_measured_in_turn_are_held_against_each_other() -> None:
     assert line(slow, "tokens/s").word == "pass"
     assert "measured in turn" in line(slow, "tokens/s").said
     assert "another time" in line(gate(baseline()), "tokens/s").said
+
+
+def test_another_k_than_the_baseline_had_is_no_fault() -> None:
+    was = SEEN.seen(live__k=3).as_json()
+    now = SEEN.seen(live__k=5, config__speculative__num_speculative_tokens=5).as_json()
+    found = gate(baseline(fingerprint=now), baseline(fingerprint=was))
+    assert found.word == "pass"
+    assert "k 3 → 5" in line(found, "fingerprint").said
 
 
 def test_other_facts_and_other_answers_are_told_and_no_fault() -> None:

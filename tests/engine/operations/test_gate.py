@@ -172,13 +172,15 @@ class Turncoat(CompletionEngine):
     instance: str = "old"
     refuses_every: int = 0
     """Of its answers the share that it refuses is one of so many; 0: none."""
+    turned: dict[str, Any] = field(default_factory=dict)
+    """Of its state, what is another."""
     empties_every: int = 0
     """The same of those that it leaves without a token."""
     seen: int = 0
 
     def state(self) -> EngineState:
         started = 1.0 if self.instance == "old" else 2.0
-        said = replace(super().state(), instance=self.instance, started=started)
+        said = replace(super().state(), instance=self.instance, started=started, **self.turned)
         return replace(said, fingerprint="sd1:p1") if self.instance == "other" else said
 
     def _answer(self, body: dict[str, Any]) -> httpx.Response:
@@ -229,6 +231,26 @@ def refuse_half(engine: Turncoat) -> None:
     engine.refuses_every = 2
 
 
+def open_breaker(engine: Turncoat) -> None:
+    engine.turned = {"breaker": "open", "k": 0}
+
+
+def set_k(engine: Turncoat) -> None:
+    engine.turned = {"k": 2, "k_set": 2, "version": engine.state().version + 1}
+
+
+def set_k_to_and_fro(engine: Turncoat) -> None:
+    engine.turned = {"version": engine.state().version + 2}
+
+
+def stop_drafting(engine: Turncoat) -> None:
+    engine.turned = {"mode": "target-only", "k": 0, "version": engine.state().version + 1}
+
+
+def move_k_by_policy(engine: Turncoat) -> None:
+    engine.turned = {"k": 1}
+
+
 def empty_half(engine: Turncoat) -> None:
     engine.empties_every = 2
 
@@ -246,7 +268,8 @@ def refuse_few(engine: Turncoat) -> None:
     ("turn", "kind"),
     [
         (replace_engine, "replaced"), (restart_engine, "replaced"),
-        (refuse_half, "refused"), (empty_half, "empty"),
+        (refuse_half, "refused"), (empty_half, "empty"), (open_breaker, "changed"),
+        (set_k, "changed"), (set_k_to_and_fro, "changed"), (stop_drafting, "changed"),
     ],
 )  # fmt: skip
 async def test_an_engine_that_turns_while_it_is_measured_passes_no_gate(
@@ -258,8 +281,8 @@ async def test_an_engine_that_turns_while_it_is_measured_passes_no_gate(
     assert found.doubts[0].line in gate.reason
 
 
-@pytest.mark.parametrize("turn", [refuse_few, empty_few])
-async def test_a_few_answers_that_are_missing_are_no_doubt(
+@pytest.mark.parametrize("turn", [refuse_few, empty_few, move_k_by_policy])
+async def test_a_few_missing_answers_and_a_k_that_the_policy_moves_are_no_doubt(
     bench: Bench, turn: Callable[[Turncoat], None]
 ) -> None:
     found, gate = await doubt(bench, turn, "new")
