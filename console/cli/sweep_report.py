@@ -65,8 +65,7 @@ class SweepScreen:
                 log("specdeck: waiting for traffic")
             self._waiting = True
         elif isinstance(event, VisitDone | HardVisitDone) and event.progress.done % arms == 0:
-            best = outcome.analysis.optimum
-            so_far = "" if best is None else f", best so far k={best.k}"
+            so_far = _describe_best_so_far(outcome.analysis.optimum)
             log(f"sweep: {event.progress.done} of {event.progress.of} visits{so_far}")
 
     def close(self) -> None:
@@ -77,6 +76,14 @@ class SweepScreen:
     def _draw(self, lines: Sequence[str]) -> None:
         draw_lines(lines, above=self._drawn, width=self._columns())
         self._drawn = len(lines)
+
+
+def _describe_best_so_far(found: Optimum | None) -> str:
+    if found is None:
+        return ""
+    if not found.told_apart:
+        return f", no k told apart from k={found.k} so far"
+    return f", best so far k={found.k}"
 
 
 def status(progress: SweepProgress, *, hard: bool = False) -> str:
@@ -101,11 +108,8 @@ def curve_lines(outcome: SweepOutcome, width: int, hard: HardComparison | None =
 
     An engine without speculation is the line `no`.
     """
-    best = outcome.analysis.optimum
-    rows = [
-        (f"{'►' if best is not None and k == best.k else ' '}{k:>2}", _figures(k, outcome))
-        for k in outcome.plan.ks
-    ]
+    best = outcome.analysis.best_k
+    rows = [(f"{'►' if k == best else ' '}{k:>2}", _figures(k, outcome)) for k in outcome.plan.ks]
     if hard is not None:
         rows.append((" no", _hard_figures(hard)))
     tops = [figures.top for _, figures in rows if figures]
@@ -192,13 +196,19 @@ def _best_lines(optimum: Optimum | None) -> list[str]:
         return [
             f"best k     not known: no k was told apart from k={optimum.k}",
             *([f"           k={optimum.k}: {', '.join(gains)}"] if gains else ()),
+            *_unknown_lines(optimum),
             "           more --seconds may help",
         ]
     lines = [f"best k     {optimum.k}" + (f": {', '.join(gains)}" if gains else "")]
     if optimum.tied:
         names = ", ".join(str(k) for k in optimum.tied)
         lines.append(f"tied       k={names} cannot be told apart from it; more --seconds may help")
-    return lines
+    return [*lines, *_unknown_lines(optimum)]
+
+
+def _unknown_lines(optimum: Optimum) -> list[str]:
+    names = ", ".join(str(k) for k in optimum.unknown)
+    return [f"           not measured in two rounds: k={names}"] if names else []
 
 
 def percent(gain: Interval) -> str:

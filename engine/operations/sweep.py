@@ -148,8 +148,8 @@ class Sweep:
         if not self._recorded:
             return
         outcome = runner.outcome(self._url, error=self._error, interrupted=self._interrupted)
-        best = outcome.analysis.optimum
-        found = outcome.stopped or (f"best k={best.k}" if best else "no optimum")
+        best = outcome.analysis.best_k
+        found = outcome.stopped or ("no optimum" if best is None else f"best k={best}")
         reason = f"end of {runner.reason}: {found}"
         self._write(runner, {"k": _ks(runner.plan)}, dict(outcome.after or {}), reason)
 

@@ -181,6 +181,8 @@ class Optimum:
     """Other k's that cannot be told from it."""
     told_apart: bool = True
     """Whether any other k is worse beyond the noise."""
+    unknown: tuple[int, ...] = ()
+    """Those of the tied ones that were not visited in two rounds: nothing is known of them."""
 
     @property
     def clear(self) -> bool:
@@ -212,6 +214,12 @@ class Analysis:
     """Requests in a step, on average over all visits."""
     untold: frozenset[int] = frozenset()
     """Buckets of `best` at which no k was told apart from another: k there is chance."""
+
+    @property
+    def best_k(self) -> int | None:
+        """The k of the optimum, where another was found to be worse; None where none is known."""
+        best = self.optimum
+        return best.k if best is not None and best.told_apart else None
 
     @property
     def finds_schedule(self) -> bool:
@@ -307,7 +315,7 @@ def analyse(visits: Iterable[VisitSums], ks: Sequence[int]) -> Analysis:
     sizes = optima_by_batch(every, ks)
     best = {size: at.k for size, at in sizes.items()}
     untold = frozenset(size for size, at in sizes.items() if not at.told_apart)
-    return Analysis(curve(rates), optimum(rates), best, batch, untold)
+    return Analysis(curve(rates), optimum(rates, ks), best, batch, untold)
 
 
 def curve(visits: Iterable[Visit]) -> tuple[SweepPoint, ...]:
@@ -326,8 +334,11 @@ def curve(visits: Iterable[Visit]) -> tuple[SweepPoint, ...]:
     return tuple(points)
 
 
-def optimum(visits: Iterable[Visit]) -> Optimum | None:
+def optimum(visits: Iterable[Visit], ks: Iterable[int] = ()) -> Optimum | None:
     """The best k by the rates of `curve`; None until two rounds are complete for some k.
+
+    `ks` are those to choose among, beside the ones that were visited: what was not visited in two
+    rounds is as good as the best for all that is known.
 
     Gains are those between these rates; their noise is taken round by round, so that what
     the load did meanwhile cancels out.
@@ -339,9 +350,10 @@ def optimum(visits: Iterable[Visit]) -> Optimum | None:
     >>> found.k, found.tied, found.over_target_only.sign
     (2, (3,), 1)
     """
+    found = _by_k(visits)
     works: dict[int, dict[int, Work]] = {
         k: {number: (visit.tokens, visit.seconds) for number, visit in by_round.items()}
-        for k, by_round in _by_k(visits).items()
+        for k, by_round in found.items()
         if len(by_round) >= 2
     }
     if not works:
@@ -350,15 +362,17 @@ def optimum(visits: Iterable[Visit]) -> Optimum | None:
     ranked = sorted(rates, key=lambda k: (-rates[k], k))
     best = ranked[0]
     against = {k: gain(works[k], works[best]) for k in ranked[1:]}
-    tied = tuple(sorted(k for k, gain in against.items() if gain is None or gain.sign <= 0))
+    unknown = ({*ks} | found.keys()) - works.keys()
+    level = {k for k, gain in against.items() if gain is None or gain.sign <= 0}
     following = ranked[1] if len(ranked) > 1 else None
     return Optimum(
         best,
         against[following] if following is not None else None,
         following,
         against.get(0),
-        tied,
-        told_apart=len(tied) < len(against) or not against,
+        tuple(sorted(level | unknown)),
+        told_apart=len(level) < len(against) or not (against or unknown),
+        unknown=tuple(sorted(unknown)),
     )
 
 

@@ -328,7 +328,7 @@ def sweep_curve(run: SweepRun | None, local: LocalTime, key_label: KeyLabel) -> 
     return SweepCurve(
         points,
         analysis.batch if analysis else None,
-        best.k if best else None,
+        analysis.best_k if analysis else None,
         best.tied if best else (),
         title,
         _sweep_note(run, stop=key_label("sweep.toggle")),

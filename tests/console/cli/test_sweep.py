@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -24,6 +25,7 @@ from specdeck.console.cli.sweep_report import (
     hard_lines,
     verdict_lines,
 )
+from specdeck.console.screens.tuning.view import sweep_curve
 from specdeck.console.state.tuning import SweepRun, describe_end
 from specdeck.engine.operations.hard_sweep import HardOutcome
 from specdeck.engine.operations.sweep import SweepRequest
@@ -153,6 +155,21 @@ def test_a_best_k_that_none_was_told_apart_from_is_no_advice() -> None:
     assert describe_end(told).endswith(f"; schedule {schedule}")
 
 
+def test_a_sweep_cut_short_names_no_k_that_it_knows_alone() -> None:
+    alone = Optimum(3, None, None, None, (0, 4), told_apart=False, unknown=(0, 4))
+    outcome = replace(found(), analysis=replace(found().analysis, optimum=alone), interrupted=True)
+    lines = verdict_lines(outcome)
+    assert lines[0] == "best k     not known: no k was told apart from k=3"
+    assert "           not measured in two rounds: k=0, 4" in lines
+    assert all("►" not in line for line in curve_lines(outcome, 80))
+    assert describe_end(SweepRun(outcome, None, ended=1.0)).startswith(
+        "sweep: no k told apart from 3"
+    )
+    curve = sweep_curve(SweepRun(outcome, None, ended=1.0), time.gmtime, str)
+    assert curve is not None
+    assert curve.best is None
+
+
 def test_an_engine_that_is_not_as_it_was_found_is_named() -> None:
     left = replace(found(), after={"k": 2})
     assert verdict_lines(left)[-1].startswith("engine     k=2; it was found with k=5")
@@ -161,6 +178,16 @@ def test_an_engine_that_is_not_as_it_was_found_is_named() -> None:
 def test_a_sweep_that_is_not_whole_says_so() -> None:
     cut = replace(found(), plan=Plan((0, 3, 4), 3, 1.5), interrupted=True)
     assert "stopped    interrupted: 3 of 9 visits are made" in verdict_lines(cut)
+
+
+def test_a_log_names_no_best_k_before_one_is_told_apart(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    alone = Optimum(3, None, None, None, (0, 4), told_apart=False, unknown=(0, 4))
+    so_far = replace(found(), analysis=replace(found().analysis, optimum=alone))
+    screen = SweepScreen(lambda: so_far, terminal=False)
+    screen.show(VisitDone(SweepProgress(3, 6, None, 1.0), VisitSums(0, 0)))
+    assert capsys.readouterr().err == "sweep: 3 of 6 visits, no k told apart from k=3 so far\n"
 
 
 def beside(cost: Gain | None, told: float | None) -> HardOutcome:

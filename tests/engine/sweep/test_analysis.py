@@ -72,6 +72,25 @@ def test_a_sweep_cut_short_uses_what_it_has() -> None:
     assert all(point.tokens_per_second.low < point.tokens_per_second.high for point in curve(found))
 
 
+def test_a_k_of_one_visit_is_unknown_and_beaten_by_none() -> None:
+    found = [Visit(1, 409.8, 0.01, 0), Visit(4, 307.6, 0.01, 0), Visit(4, 521.0, 0.01, 1)]
+    best = optimum(found, (1, 4, 8))
+    assert best is not None
+    assert (best.k, best.tied, best.unknown) == (4, (1, 8), (1, 8))
+    assert not best.clear
+    assert not best.told_apart
+    assert best.as_json()["clear"] is False
+
+
+def test_a_k_is_clear_only_where_every_k_of_the_plan_is_known() -> None:
+    found = visits({0: 100, 1: 130, 2: 150}, 6, noise=0.01, drift=0.0)
+    whole, cut = optimum(found, (0, 1, 2)), optimum(found, (0, 1, 2, 3))
+    assert whole is not None
+    assert cut is not None
+    assert (whole.k, whole.clear, whole.unknown) == (2, True, ())
+    assert (cut.k, cut.clear, cut.tied, cut.told_apart) == (2, False, (3,), True)
+
+
 NOISY = {
     0: ((20.0, 1.0), (180.0, 1.0), (21.0, 4.9)),
     4: ((340.0, 1.0), (50.0, 1.0), (30.0, 4.8)),
@@ -154,6 +173,13 @@ def test_a_schedule_is_a_finding_where_one_of_its_sizes_tells_ks_apart() -> None
     found = analyse(sums, (0, 2))
     assert found.untold == {bucket(4)}
     assert found.finds_schedule
+
+
+def test_a_sweep_cut_short_in_its_second_round_has_no_best_k() -> None:
+    sums = [summed(k, 0, {4: 400.0 + 40 * k}) for k in (0, 2, 4)]
+    found = analyse([*sums, summed(2, 1, {4: 480.0})], (0, 2, 4))
+    assert found.optimum is not None
+    assert (found.optimum.k, found.optimum.tied, found.best_k) == (2, (0, 4), None)
 
 
 def test_each_batch_size_has_its_own_best() -> None:
