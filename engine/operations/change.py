@@ -24,6 +24,7 @@ from specdeck.engine.errors import (
     Unreachable,
     Unsupported,
 )
+from specdeck.engine.metrics.draft_length import exceeds
 from specdeck.engine.metrics.page import read_page
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.sample import Sample
@@ -60,10 +61,6 @@ SILENCE_S = 5.0
 
 SETTLED_S = 1.0
 """Drafts of varying length (n-gram, the last tokens of a request) are averaged this long."""
-
-EXCESS = 0.5
-"""Draft tokens per draft beyond the k that was set: drafts and their tokens are not counted in one
-moment."""
 
 _UNMOVED_STEPS = 10
 """Fewer steps move no breaker by themselves: it opens after windows of steps, and closes after
@@ -122,9 +119,8 @@ class ChangeObserved:
 
     @property
     def is_contradicted(self) -> bool:
-        """Whether the engine drafts more than it says. Fewer are a drafter's own affair: n-grams
-        are not always found, and the last tokens of an answer have no room."""
-        return self.most is not None and self.k >= self.most + EXCESS
+        """Whether the engine drafts more than it says."""
+        return exceeds(self.k, self.most)
 
     def line(self) -> str:
         """For a person.

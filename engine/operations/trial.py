@@ -17,12 +17,12 @@ from typing import Literal, Protocol
 
 from specdeck.engine.client.retry import Retry, WaitingForEngine
 from specdeck.engine.errors import Conflict, EngineError, NotAnEngine, SpecdeckError
+from specdeck.engine.metrics.draft_length import exceeds
 from specdeck.engine.metrics.page import read_page
 from specdeck.engine.metrics.sample import Sample
 from specdeck.engine.metrics.window import Window, between
 from specdeck.engine.operations.assignments import format_undo
 from specdeck.engine.operations.change import (
-    EXCESS,
     LOST,
     ChangeApplied,
     ChangeClient,
@@ -341,8 +341,8 @@ class TrialRunner:
     def _find_uncounted(self, trial: TrialTuning) -> str | None:
         """What the counters had within the stints with a k that was kept, where that is more."""
         k, seen = trial.after.get("k"), self._observed
-        is_more = isinstance(k, int) and seen is not None and seen >= k + EXCESS
-        return f"k={seen:.1f} by its counters" if is_more and trial.state == "kept" else None
+        is_more = isinstance(k, int) and exceeds(seen, k) and trial.state == "kept"
+        return f"k={seen:.1f} by its counters" if is_more else None
 
     def _note_end(self, trial: TrialTuning, other: str | None = None) -> NotRecorded | None:
         """Writes down how the trial has ended, beside how it began; `other` is what the engine's

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from specdeck.engine.errors import SpecdeckError
+from specdeck.engine.metrics.draft_length import exceeds
 from specdeck.engine.policy.intervals import Mean, Work, gain, rate, ratio
 from specdeck.engine.policy.step import Step
 from specdeck.engine.policy.table import BOUNDS, bucket, first, span
@@ -16,6 +17,8 @@ from specdeck.engine.sweep.plan import Plan
 
 LEAST_S = 0.15
 """Seconds of work at one batch size, below which a visit says nothing about it."""
+_STRAY = 0.1
+"""The share of steps that may verify drafts of before a visit: at k = 0 there are no others."""
 _LEAST_SUM_S = 1e-6
 """No engine makes a step in less, and a rate over next to nothing is beyond any number."""
 SCHEDULE_KEY = "num_speculative_tokens_per_batch_size"
@@ -99,7 +102,9 @@ class VisitSums:
     """By the bucket of `policy.table`."""
     steps: int = 0
     obeyed: int = 0
-    """Steps for which the scheduler gave this k."""
+    """Steps for which the scheduler gave this k, by their word."""
+    exceeding: int = 0
+    """Steps whose drafts are longer than this k."""
     drafts: int = 0
     drafted: int = 0
     accepted: int = 0
@@ -110,6 +115,7 @@ class VisitSums:
             return
         self.steps += 1
         self.obeyed += step.k == self.k
+        self.exceeding += bool(step.drafts) and exceeds(step.drafted / step.drafts, self.k)
         self.drafts += step.drafts
         self.drafted += step.drafted
         self.accepted += step.accepted
@@ -127,6 +133,16 @@ class VisitSums:
     def acceptance(self) -> float | None:
         """Accepted over drafted tokens; None when nothing was drafted."""
         return self.accepted / self.drafted if self.drafted else None
+
+    @property
+    def is_contradicted(self) -> bool:
+        """Whether the drafts themselves are longer than this k, whatever the steps say of it."""
+        return exceeds(self.observed_k, self.k) and self.exceeding > _STRAY * self.steps
+
+    @property
+    def is_obeyed(self) -> bool:
+        """Whether the engine drafted by this k: by the word of most steps, and by their drafts."""
+        return self.obeyed >= self.steps / 2 and not self.is_contradicted
 
     def visit(self) -> Visit | None:
         """The sums as rates; None when nothing was generated."""

@@ -314,9 +314,13 @@ class SweepRunner:
             raise _kept_k_error(state)
         if visit.visit() is None or visit.work.seconds < self.plan.measure_s / 4:
             raise _idle_error(self.plan.measure_s + PATIENCE_S)
-        if visit.obeyed < visit.steps / 2:
-            why = f" (breaker {state.breaker})" if state.breaker != "closed" else ""
-            raise EngineError(f"the engine does not draft the k={visit.k} that was asked for{why}")
+        if not visit.is_obeyed:
+            raise EngineError(
+                f"the engine does not draft the k={visit.k} that was asked for"
+                f"{_describe_disobedience(visit, state)}"
+            )
+        if visit.k and not visit.drafts:
+            self._notice(f"nothing was drafted in a visit of k={visit.k}")
 
     async def _conflict(self, error: Conflict) -> EngineError:
         """Who turned a knob meanwhile, or that the engine is another one by now."""
@@ -389,6 +393,13 @@ def knobs(state: EngineState) -> KnobValues:
         "policy": state.policy,
         "fallback": state.fallback,
     }
+
+
+def _describe_disobedience(visit: VisitSums, state: EngineState) -> str:
+    """What is known of it, in brackets; empty where nothing is."""
+    if visit.is_contradicted:
+        return f" (its steps drafted {visit.observed_k:.1f} tokens a draft)"
+    return f" (breaker {state.breaker})" if state.breaker != "closed" else ""
 
 
 def _idle_error(seconds: float) -> EngineError:

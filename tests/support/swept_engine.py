@@ -38,6 +38,8 @@ class SweptEngine:
         self.found: dict[str, Any] = {}
         """What its state shows whatever is done to it."""
         self.knows_cancel = True
+        self.drafts_always: int | None = None
+        """Tokens of every draft, whatever k its steps tell; None drafts by k."""
         self.meanwhile: Callable[[], None] = lambda: None
         """Called at every look at the steps."""
         self._random = Random(3)
@@ -83,8 +85,10 @@ class SweptEngine:
 
     def _step(self, number: int, k: int) -> Step:
         rate = RATES[min(k, 3)] * (1 + self._random.gauss(0, 0.02))
-        drafts = 4 if k else 0
-        return Step(number, number / 100, 4, 4 + drafts * k, k, drafts, drafts * k, drafts,
+        length = k if self.drafts_always is None else self.drafts_always
+        drafts = 4 if length else 0
+        drafted = drafts * length
+        return Step(number, number / 100, 4, 4 + drafted, k, drafts, drafted, drafts,
                     seconds=0.01, committed=round(rate / 100))  # fmt: skip
 
     async def put(self, change: Change) -> AppliedChange:

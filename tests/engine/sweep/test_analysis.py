@@ -218,6 +218,28 @@ def test_steps_of_another_k_are_noticed() -> None:
     assert (found.steps, found.obeyed) == (2, 1)
 
 
+def test_drafts_longer_than_the_k_that_the_steps_tell_are_no_obedience() -> None:
+    found = VisitSums(1, 0)
+    for number in range(4):
+        found.add(Step(number, 0.0, 4, 24, 1, 4, 20, 4, seconds=0.1, committed=8))
+    assert (found.obeyed, found.observed_k, found.is_obeyed) == (4, 5.0, False)
+
+
+@pytest.mark.parametrize("drafts", [0, 1])
+def test_shorter_drafts_are_the_drafters_own_affair(drafts: int) -> None:
+    found = VisitSums(3, 0)
+    found.add(Step(1, 0.0, 4, 8, 3, 4 * drafts, 4 * drafts, 4 * drafts, seconds=0.1, committed=8))
+    assert found.is_obeyed
+
+
+def test_a_draft_of_before_a_visit_of_zero_contradicts_nothing() -> None:
+    found = VisitSums(0, 0)
+    found.add(Step(1, 0.0, 4, 24, 0, 4, 20, 4, seconds=0.1, committed=8))
+    for number in range(2, 12):
+        found.add(Step(number, 0.0, 4, 4, 0, 0, 0, 0, seconds=0.1, committed=4))
+    assert (found.observed_k, found.is_obeyed) == (5.0, True)
+
+
 @given(st.dictionaries(st.integers(1, 300), st.integers(0, 8), min_size=1), st.integers(1, 300))
 def test_tiers_cover_every_batch_size_once(best: dict[int, int], seqs: int) -> None:
     found = tiers(best, seqs)

@@ -211,6 +211,23 @@ async def test_an_engine_that_drafts_another_k_is_no_measurement(make: Make) -> 
         await run(sweep)
 
 
+async def test_steps_that_draft_more_than_the_k_they_tell_are_no_measurement(make: Make) -> None:
+    sweep, engine = make()
+    engine.drafts_always = 5
+    why = r"does not draft the k=\d that was asked for \(its steps drafted 5\.0 tokens a draft\)"
+    with pytest.raises(EngineError, match=why):
+        await run(sweep)
+    assert sweep.visited == []
+    assert document(sweep)["restored"]
+
+
+async def test_visits_without_a_draft_are_told(make: Make) -> None:
+    sweep, engine = make()
+    engine.drafts_always = 0
+    await run(sweep)
+    assert sorted(sweep.notices) == [f"nothing was drafted in a visit of k={k}" for k in (1, 2, 3)]
+
+
 async def test_an_engine_that_goes_away_is_left_to_its_lease(make: Make) -> None:
     sweep, engine = make()
     engine_state = engine.state
