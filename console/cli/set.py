@@ -200,10 +200,14 @@ class ChangeOutcome:
     """What its k is stored for; None where it is in force."""
     trial: TrialTuning | None = None
     """Of a judged change, as far as the engine has come with it."""
+    end: TrialEnded | None = None
+    """How the trial has ended, where that was looked at."""
 
     @property
     def in_force(self) -> Mapping[str, Any]:
         """The knobs that the change turns, as they are by now."""
+        if self.end is not None:
+            return self.end.in_force
         if self.trial is None or not self.trial.over:
             return self.applied.applied
         return self.trial.after if self.trial.state == "kept" else self.trial.before
@@ -243,6 +247,7 @@ class Narrator:
     _begun: ChangeApplied | None = None
     _observed: tuple[float | None, float | None] = (None, None)
     _trial: TrialTuning | None = None
+    _end: TrialEnded | None = None
     _tens: int | None = None
 
     def take(self, event: ChangeEvent | TrialEvent) -> None:
@@ -268,20 +273,23 @@ class Narrator:
         elif isinstance(event, TrialUnseen) and event.error is not None:
             self.later.append(f"the trial has started and is not visible yet: {event.error.line()}")
         elif isinstance(event, TrialEnded):
-            self._trial = event.trial
+            self._trial, self._end = event.trial, event
             self._observed = (event.observed_k, event.observed_after_ms)
             self._say(f"trial {event.trial.state}: {event.trial.reason}")
             if event.is_contradicted:
                 self.is_contradicted = True
                 self.later.append(event.line())
+            if event.error is not None:
+                self.later.append(f"not observed: the engine's state: {event.error.line()}")
 
     def outcome(self) -> ChangeOutcome:
         """What became of it; there is none before the engine's word."""
         assert self._begun is not None
         begun, (k, after) = self._begun, self._observed
         return ChangeOutcome(
-            self.change, begun.applied, begun.ack_ms, begun.undo, k, after, begun.waits_for,
-            self._trial,
+            self.change, begun.applied, begun.ack_ms, begun.undo, k, after,
+            begun.waits_for if self._end is None else self._end.waits_for,
+            self._trial, self._end,
         )  # fmt: skip
 
     def standing(self) -> str:
@@ -338,7 +346,8 @@ def outcome_lines(outcome: ChangeOutcome) -> list[str]:
         lines.append(f"observed   {k:.2f} draft tokens per draft{on_trial}{when}")
     if trial is not None:
         reason = f": {trial.reason}" if trial.reason else ""
-        lines.append(f"trial      {trial.state}{reason}")
+        is_doubted = outcome.end is not None and outcome.end.is_contradicted
+        lines.append(f"trial      {'NOT ' if is_doubted else ''}{trial.state}{reason}")
     if state not in ("reverted", "abandoned"):
         lines.append(f"undo       {outcome.undo or UNKNOWN}")
     return lines
@@ -347,18 +356,28 @@ def outcome_lines(outcome: ChangeOutcome) -> list[str]:
 def _format_applied(outcome: ChangeOutcome) -> str:
     """What the engine did: made the change, or tried it."""
     trial = outcome.trial
-    if trial is None or trial.state in ("kept", "changed"):
+    end, wait = outcome.end, outcome.waits_for
+    is_as_left = end is None or (not end.is_contradicted and end.in_force == end.left)
+    if trial is None or (trial.state in ("kept", "changed") and is_as_left):
         was = f"was {_format_before(outcome.applied.before)}"
         now = f"{_format_knobs(outcome.in_force)} ({was}), after {outcome.ack_ms:.0f} ms"
-        if trial is None and outcome.waits_for is not None and is_only_k(outcome.applied):
-            return f"stored     {now}: {describe_wait(outcome.waits_for)}"
+        if wait is not None and (end is not None or is_only_k(outcome.applied)):
+            return f"stored     {now}: {describe_wait(wait)}"
         return f"applied    {now}"
-    before = _format_knobs(trial.before)
-    stands = {
-        "reverted": f"reverted: {before} applies again",
-        "abandoned": f"not made: {before} still applies",
-        "baseline": f"not made yet: {before} is being measured",
-    }[trial.state]
+    before, now = _format_knobs(trial.before), _format_knobs(outcome.in_force)
+    ended = {"kept": "said to be kept", "reverted": "reverted", "abandoned": "not made"}
+    if wait is not None:
+        stands = f"{ended[trial.state]}: {now} is stored: {describe_wait(wait)}"
+    elif end is not None and end.in_force != end.left:
+        stands = f"{ended[trial.state]}: {now} is in force"
+    elif not is_as_left:
+        stands = f"{ended[trial.state]}: not shown to be in force"
+    else:
+        stands = {
+            "reverted": f"reverted: {before} applies again",
+            "abandoned": f"not made: {before} still applies",
+            "baseline": f"not made yet: {before} is being measured",
+        }[trial.state]
     return f"on trial   {_format_knobs(trial.after)}, {stands}"
 
 

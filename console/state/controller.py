@@ -29,6 +29,7 @@ from specdeck.console.widgets.format import KeyLabel
 from specdeck.engine.client.attach import MonitoredEngine
 from specdeck.engine.errors import SpecdeckError, Unauthorized, Unsupported
 from specdeck.engine.protocol.messages import AppliedChange, Change, EngineState
+from specdeck.engine.text import format_changes
 
 if TYPE_CHECKING:
     from specdeck.console.state.sweeps import Sweeps
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from specdeck.engine.metrics.sample import Sample
     from specdeck.engine.operations.change import ReadingFeed
     from specdeck.engine.operations.record import Audit
+    from specdeck.engine.operations.trial import TrialEnded
     from specdeck.engine.protocol.tuning import Tuning
     from specdeck.engine.store.audit import Action
 
@@ -445,8 +447,18 @@ class Controller:
                     self._tell_unrecorded(index, event.error)
                 elif isinstance(event, TrialSeen | TrialEnded):
                     self._take_tuning(index, event.tuning)
-                    if isinstance(event, TrialEnded) and event.is_contradicted:
-                        self.tell(event.line(), "bad", index=index, kind="trial")
+                    if isinstance(event, TrialEnded):
+                        self._tell_doubt(index, event)
+
+    def _tell_doubt(self, index: int, end: TrialEnded) -> None:
+        """What the engine shows beside its word of a trial's end."""
+        from specdeck.engine.operations.change import describe_wait
+
+        if end.is_contradicted:
+            self.tell(end.line(), "bad", index=index, kind="trial")
+        elif end.waits_for is not None:
+            what = f"{format_changes({}, end.in_force)} is stored: {describe_wait(end.waits_for)}"
+            self.tell(what, "warn", index=index, kind="trial")
 
     def _answer(self, index: int, want: Change, applied: AppliedChange, ack_ms: float) -> None:
         """Take in what the engine did, and ask for what was wished meanwhile."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -397,9 +397,21 @@ def find_wait(known: EngineState, applied: AppliedChange) -> WaitsFor | None:
     """What the k of a change waits for; None where it is in force at once, or there is none."""
     if applied.applied.get("k") is None:
         return None
-    if _mode(known, applied) == "target-only":
+    return find_hold(
+        str(applied.applied.get("mode", known.mode)), applied.applied.get("breaker", known.breaker)
+    )
+
+
+def find_hold(mode: str, breaker: object) -> WaitsFor | None:
+    """What holds back whatever k there is; None where it is in force."""
+    if mode == "target-only":
         return "speculation"
-    return "breaker" if applied.applied.get("breaker", known.breaker) == "open" else None
+    return "breaker" if breaker == "open" else None
+
+
+def read_knobs(state: EngineState, names: Iterable[str]) -> dict[str, Any]:
+    """Those of the named knobs that a state holds still, as `state` has them."""
+    return {name: getattr(state, _STATED[name]) for name in names if name in _STATED}
 
 
 def is_only_k(applied: AppliedChange) -> bool:
@@ -448,10 +460,6 @@ def find_other_knob(state: EngineState, knobs: Mapping[str, Any]) -> str | None:
         if wanted is not None and (found := getattr(state, field_name)) != wanted:
             return f"{name}={found}"
     return None
-
-
-def _mode(known: EngineState, applied: AppliedChange) -> str:
-    return str(applied.applied.get("mode", known.mode))
 
 
 @dataclass(slots=True)

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from specdeck.engine.client.retry import Retry, WaitingForEngine
 from specdeck.engine.errors import Conflict, EngineError, NotAnEngine, SpecdeckError
@@ -26,7 +26,11 @@ from specdeck.engine.operations.change import (
     LOST,
     ChangeApplied,
     ChangeClient,
+    WaitsFor,
+    describe_wait,
+    find_hold,
     find_other_knob,
+    read_knobs,
 )
 from specdeck.engine.operations.record import Audit, ChangeRecord, NotRecorded, is_refusal
 from specdeck.engine.protocol.messages import AppliedChange, Change, EngineState, knobs_on_trial
@@ -38,6 +42,10 @@ LONGEST_LEASE_S = 86_400.0
 POLL_S = 0.5
 """Between two looks of a command; a console may take its time."""
 _RENEW_S = 3.0
+_NOBODY = "unknown"
+"""Whose a trial is that was asked for without a name, in the engine's words."""
+_DRAFTING = {"k", "policy", "mode"}
+"""The knobs of which nothing comes while the engine drafts nothing."""
 _PAUSE_S = 0.5
 """Between two questions to an engine that does not answer."""
 
@@ -85,14 +93,52 @@ class TrialEnded:
     state: str | None = None
     """A knob as the engine's state has it in place of what the trial has left; None where that is
     in force, or cannot be told."""
+    counted_k: float | None = None
+    """Draft tokens per draft within the stints with a k that was kept, where that is more."""
+    found: EngineState | None = None
+    """The engine's state in the end, whoever has changed it since; None where it is not known."""
+    error: SpecdeckError | None = None
+    """Why it is not known."""
 
     @property
     def is_contradicted(self) -> bool:
-        """Whether the engine's state shows that the end it tells of is none."""
-        return self.state is not None
+        """Whether the engine shows itself that the end it tells of is none."""
+        return self.state is not None or self.counted_k is not None or self.is_unmeasured
+
+    @property
+    def is_unmeasured(self) -> bool:
+        """Whether the engine has kept what it never measured; an older plugin tells no pairs."""
+        trial = self.trial
+        return (
+            trial.state == "kept" and trial.pairs_planned > 0 and not (trial.turns and trial.pairs)
+        )
+
+    @property
+    def left(self) -> Mapping[str, Any]:
+        """The knobs of the trial as it has left them, by its own word."""
+        return self.trial.after if self.trial.state == "kept" else self.trial.before
+
+    @property
+    def in_force(self) -> Mapping[str, Any]:
+        """The same as the engine's state has them; parameters, which it does not tell, as left."""
+        left = self.left
+        return left if self.found is None else {**left, **read_knobs(self.found, left)}
+
+    @property
+    def waits_for(self) -> WaitsFor | None:
+        """What the k or the policy of the trial is stored for; None where it is in force."""
+        knobs, state = self.in_force, self.found
+        if state is None or knobs.get("mode") == "target-only" or not _DRAFTING & knobs.keys():
+            return None
+        return find_hold(state.mode, state.breaker)
 
     def line(self) -> str:
         """Of a contradicted one, for a person."""
+        if self.state is None and self.counted_k is not None:
+            shown = f"its counters show k {self.counted_k:.1f}"
+            return f"NOT made: the engine says that it kept the change, and {shown}"
+        if self.state is None:
+            return "NOT judged: the engine says that it kept the change, and has measured no pair"
         left = "made: the engine says that it kept the change"
         if self.trial.state != "kept":
             left = "reverted: the engine says that the change is not in force"
@@ -218,11 +264,11 @@ class TrialRunner:
             tuning = await self._retry.answer(
                 self._renew, errors=SpecdeckError, until=answered_at + self._lease_s
             )
-        other = await self._find_contradiction(trial, tuning)
-        failure = self._note_end(trial, other)
+        end = await self._look_at_end(trial, tuning)
+        failure = self._note_end(trial, end)
         if failure is not None:
             yield failure
-        yield TrialEnded(trial, tuning, self._observed, self._observed_after_ms, other)
+        yield end
 
     async def detach(self) -> AsyncGenerator[TrialEvent, None]:
         """Begins the trial, looks at it once and leaves it to the engine.
@@ -237,7 +283,8 @@ class TrialRunner:
             yield TrialUnseen(error)
             return
         trial, named = tuning.trial, self._number
-        if trial is None or named not in (None, trial.number) or not self._is_tried(trial):
+        is_ours = trial is not None and self._is_ours(trial, named or trial.number)
+        if trial is None or not (is_ours and self._is_tried(trial)):
             yield TrialUnseen(None)
         else:
             yield TrialSeen(trial, tuning)
@@ -316,37 +363,42 @@ class TrialRunner:
             tuning = await self._retry.answer(self._client.tuning, errors=SpecdeckError)
             state = await self._client.state()
             trial = tuning.trial
-            if trial is None or trial.over or trial.who != (self._change.who or ""):
+            if trial is None or trial.over or not self._is_ours(trial, trial.number):
                 return None
             if state.instance == tuning.instance and self._is_tried(trial):
                 before, number = dict(trial.before), trial.number
                 return AppliedChange(before, {}, tuning.version, state.step, (LOST,), number)
         return None
 
-    async def _find_contradiction(self, trial: TrialTuning, tuning: Tuning) -> str | None:
-        """What the engine's state has in place of what its trial is said to have left.
-
-        A change since the trial began, by somebody else, stands beside any end of it.
-        """
-        with suppress(SpecdeckError):
+    async def _look_at_end(self, trial: TrialTuning, tuning: Tuning) -> TrialEnded:
+        """The end that the engine tells of, held against its state."""
+        end = TrialEnded(trial, tuning, self._observed, self._observed_after_ms)
+        try:
             state = await self._retry.answer(self._client.state)
-            last = state.last_change
-            is_others = last is not None and last.t >= trial.t and last.origin != "trial"
-            if state.instance == tuning.instance and state.version <= tuning.version:
-                left = trial.after if trial.state == "kept" else trial.before
-                if is_others or (other := find_other_knob(state, left)) is not None:
-                    return None if is_others else other
-        return self._find_uncounted(trial)
+        except SpecdeckError as error:
+            return replace(end, counted_k=self._find_excess(trial), error=error)
+        found = state if state.instance == tuning.instance else None
+        if found is None or found.version > tuning.version:
+            return replace(end, counted_k=self._find_excess(trial), found=found)
+        if self._is_changed_since(trial, found):
+            return replace(end, found=found)
+        other = find_other_knob(found, end.left)
+        counted = self._find_excess(trial) if other is None else None
+        return replace(end, state=other, counted_k=counted, found=found)
 
-    def _find_uncounted(self, trial: TrialTuning) -> str | None:
+    def _is_changed_since(self, trial: TrialTuning, state: EngineState) -> bool:
+        """Whether somebody else has changed the engine since the trial began, which stands."""
+        last = state.last_change
+        return last is not None and last.t >= trial.t and last.origin != "trial"
+
+    def _find_excess(self, trial: TrialTuning) -> float | None:
         """What the counters had within the stints with a k that was kept, where that is more."""
-        k, seen = trial.after.get("k"), self._observed
-        is_more = isinstance(k, int) and exceeds(seen, k) and trial.state == "kept"
-        return f"k={seen:.1f} by its counters" if is_more else None
+        k = trial.after.get("k")
+        is_more = isinstance(k, int) and exceeds(self._observed, k) and trial.state == "kept"
+        return self._observed if is_more else None
 
-    def _note_end(self, trial: TrialTuning, other: str | None = None) -> NotRecorded | None:
-        """Writes down how the trial has ended, beside how it began; `other` is what the engine's
-        state has instead."""
+    def _note_end(self, trial: TrialTuning, end: TrialEnded | None = None) -> NotRecorded | None:
+        """Writes down how the trial has ended, beside how it began; `end` is what was looked at."""
         if self._applied is None:
             return None
         kept, failure = trial.state == "kept", None
@@ -356,8 +408,7 @@ class TrialRunner:
             self._applied,
             instance=self._start,
             after=trial.after if kept else trial.before,
-            reason=f"trial {trial.state}: {trial.reason}"
-            + ("" if other is None else f"; the engine's state has {other}"),
+            reason="; ".join((f"trial {trial.state}: {trial.reason}", *_list_doubts(end))),
             origin="trial",
             observed=self._observed if kept else None,
         )
@@ -376,7 +427,7 @@ class TrialRunner:
                 "the engine was restarted during the trial, which ended with it",
                 remedy="it serves as its config says; set k again if that is not it",
             )
-        if trial.number != (self._number or begun.number):
+        if not self._is_ours(trial, self._number or begun.number):
             raise EngineError("another trial took its place", remedy="see the engine's changes")
         if not self._is_tried(trial):
             tried = " ".join(f"{name}={value}" for name, value in trial.after.items()) or "none"
@@ -385,6 +436,10 @@ class TrialRunner:
                 remedy="look at its state: what it tries may be in force",
             )
         return trial
+
+    def _is_ours(self, trial: TrialTuning, number: int) -> bool:
+        """Whether it is the one that was begun, by its number and whose it is."""
+        return trial.number == number and trial.who == (self._change.who or _NOBODY)
 
     def _is_tried(self, trial: TrialTuning) -> bool:
         """Whether `trial` is of what was asked for."""
@@ -427,3 +482,17 @@ class TrialRunner:
 
     async def _read_page(self) -> Sample:
         return await read_page(await self._client.page(), t=0.0, at=self._clock())
+
+
+def _list_doubts(end: TrialEnded | None) -> Iterator[str]:
+    """What was found beside the engine's word of an end, in words."""
+    if end is None:
+        return
+    if end.state is not None:
+        yield f"the engine's state has {end.state}"
+    if end.counted_k is not None:
+        yield f"the counters show k {end.counted_k:.1f}"
+    if end.is_unmeasured:
+        yield "no pair was measured"
+    if end.waits_for is not None:
+        yield describe_wait(end.waits_for)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from tests.support.engine_state import engine_state
 
 from specdeck.console.cli.set import ChangeOutcome, Narrator, outcome_lines
 from specdeck.engine.errors import SpecdeckError
@@ -64,6 +66,65 @@ def test_a_trial_whose_end_the_state_contradicts_ends_in_failure() -> None:
     assert narrator.later == [
         "NOT made: the engine says that it kept the change, and its state has k=5"
     ]
+
+
+def told(end: TrialEnded) -> tuple[list[str], Narrator]:
+    """The outcome of a trial that ended so, in lines."""
+    narrator = Narrator(TRIAL, URL, attended=True, on_line=lambda _: None)
+    narrator.take(ChangeApplied(TRIAL, APPLIED, 10.0, UNDO))
+    narrator.take(end)
+    return outcome_lines(narrator.outcome()), narrator
+
+
+def test_a_kept_change_is_not_applied_while_nothing_is_drafted_by_it() -> None:
+    state = engine_state(k_set=3, k=0, breaker="open")
+    found, narrator = told(TrialEnded(*tuning("kept", None), 3.0, 40.0, found=state))
+    assert found[1] == (
+        "stored     k=3 (was k=5), after 10 ms: it takes effect when the breaker closes"
+    )
+    assert narrator.outcome().as_json()["waits_for"] == "breaker"
+    assert not narrator.is_contradicted
+
+
+@pytest.mark.parametrize(
+    ("end", "state", "line"),
+    [
+        ("reverted", {}, "reverted: k=5 applies again"),
+        (
+            "reverted",
+            {"mode": "target-only", "k": 0},
+            "reverted: k=5 is stored: it takes effect when speculation is back",
+        ),
+        ("reverted", {"k_set": 2}, "reverted: k=2 is in force"),
+        ("abandoned", {}, "not made: k=5 still applies"),
+        ("abandoned", {"k_set": 2}, "not made: k=2 is in force"),
+        ("kept", {}, "said to be kept: k=5 is in force"),
+    ],
+)
+def test_after_a_trial_it_is_told_what_is_in_force(
+    end: Phase, state: dict[str, Any], line: str
+) -> None:
+    found, narrator = told(TrialEnded(*tuning(end, None), None, None, found=engine_state(**state)))
+    assert found[1] == f"on trial   k=3, {line}"
+    assert narrator.outcome().as_json()["applied"] == {"k": state.get("k_set", 5)}
+
+
+def test_a_trial_whose_end_is_contradicted_is_not_told_as_it_says() -> None:
+    trial, seen = tuning("kept", None)
+    kept = TrialEnded(
+        replace(trial, pairs_planned=16), seen, None, None, found=engine_state(k_set=3)
+    )
+    found, narrator = told(kept)
+    assert found[1] == "on trial   k=3, said to be kept: not shown to be in force"
+    assert "trial      NOT kept: better: +3 %" in found
+    assert narrator.is_contradicted
+    assert narrator.later == [kept.line()]
+
+
+def test_an_end_of_which_the_state_was_not_read_says_so() -> None:
+    error = SpecdeckError("no answer")
+    _, narrator = told(TrialEnded(*tuning("kept", None), None, None, error=error))
+    assert narrator.later == ["not observed: the engine's state: no answer"]
 
 
 def test_what_is_told_after_the_outcome_waits_for_it() -> None:

@@ -283,6 +283,17 @@ async def test_a_trial_is_renewed_well_within_its_lease_and_its_end_is_told(
     assert [action.reason for action in audit.actions] == ["on trial: trial", "trial kept: None"]
 
 
+async def test_a_kept_trial_whose_k_nothing_is_drafted_by_is_told(
+    tasks: Tasks, steered: SteeredEngine
+) -> None:
+    controller, engine, time, _ = await on_trial(tasks, steered, TRIAL)
+    engine.client.told = replace(tuning(), trial=replace(TRIAL, state="kept", comparison=WON))
+    engine.client.states.append(replace(STATE, k=0, k_set=3, breaker="open"))
+    time.turns.release()
+    await tasks.rest()
+    assert said(controller)[-1] == "k 3 is stored: it takes effect when the breaker closes"
+
+
 async def test_a_kept_trial_that_the_state_contradicts_is_told(
     tasks: Tasks, steered: SteeredEngine
 ) -> None:

@@ -6,8 +6,9 @@ import asyncio
 import json
 from collections.abc import Callable
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+from unittest.mock import Mock
 
 import httpx
 import pytest
@@ -56,7 +57,9 @@ class JudgingEngine:
     log: MemoryAudit = field(default_factory=MemoryAudit)
     renewed: asyncio.Event = field(default_factory=asyncio.Event)
     working: bool = False
-    """Whether its counters move, at three drafted tokens a draft."""
+    """Whether its counters move."""
+    length: int = 3
+    """Tokens of a draft while the change is on trial."""
     uncounted: bool = False
     """Whether its page has no counter of drafts."""
     worked: int = 0
@@ -71,6 +74,12 @@ class JudgingEngine:
     version: int = 1
     changed: LastChange | None = None
     """By whom, as its state has it."""
+    stands: dict[str, Any] = field(default_factory=dict)
+    """What its state has besides."""
+    pairs: tuple[int, int] = (0, 0)
+    """Pairs measured and planned; an older plugin tells of none."""
+    who: str = "ana"
+    """Whose trial it is."""
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         if request.method == "PUT":
@@ -99,15 +108,16 @@ class JudgingEngine:
 
     def state(self) -> EngineState:
         k = 3 if self.said in ("changed", "kept") and not self.is_deaf else 5
-        return engine_state(
+        found = engine_state(
             instance=self.instance, version=self.version, k=k, k_set=k, last_change=self.changed
         )
+        return replace(found, **self.stands)
 
     def page(self) -> str:
         if not self.working:
             return ""
         self.worked += 10
-        self.drafted += 10 * (5 if self.last == "baseline" and self.turns else 3)
+        self.drafted += 10 * (5 if self.last == "baseline" and self.turns else self.length)
         if self.uncounted:
             generated = f'vllm:generation_tokens_total{{engine="0"}} {2 * self.worked}\n'
             return generated + 'vllm:prompt_tokens_total{engine="0"} 1.0\n'
@@ -126,9 +136,9 @@ class JudgingEngine:
             self.turns += phase != self.last
             self.last = phase
         trial = TrialTuning(
-            phase, "ana", {"k": 5}, self.tries, 60.0, 1.0, number=self.number,
+            phase, self.who, {"k": 5}, self.tries, 60.0, 1.0, number=self.number,
             reason="better" if over else None, seconds_left=None if over else 30.0,
-            turns=self.turns,
+            turns=self.turns, pairs=self.pairs[0], pairs_planned=self.pairs[1],
         )  # fmt: skip
         return Tuning(
             self.instance, 1, 0.0, "fixed", None, ((1, 8, 3),), (), BreakerTuning("closed", False),
@@ -258,6 +268,19 @@ async def test_a_kept_change_that_the_state_does_not_have_is_told() -> None:
     assert lines(engine)[-1][2] == "trial kept: better; the engine's state has k=5"
 
 
+@pytest.mark.parametrize("is_away", [False, True])
+async def test_a_kept_k_that_the_counters_exceed_is_told(is_away: bool) -> None:
+    engine = JudgingEngine(["baseline", *["changed"] * 3, "kept"], working=True, length=5)
+    if is_away:
+        engine.state = Mock(side_effect=GONE)  # type: ignore[method-assign]
+    end = ended(await engine.attended())
+    assert (end.counted_k, end.is_contradicted) == (5.0, True)
+    assert end.line() == (
+        "NOT made: the engine says that it kept the change, and its counters show k 5.0"
+    )
+    assert lines(engine)[-1][2] == "trial kept: better; the counters show k 5.0"
+
+
 async def test_a_change_that_the_state_has_after_its_trial_was_reverted_is_told() -> None:
     engine = JudgingEngine(["baseline", "reverted"])
     engine.state = lambda: engine_state(k_set=3)  # type: ignore[method-assign]
@@ -265,6 +288,67 @@ async def test_a_change_that_the_state_has_after_its_trial_was_reverted_is_told(
     assert end.line() == (
         "NOT reverted: the engine says that the change is not in force, and its state has k=3"
     )
+
+
+@pytest.mark.parametrize(
+    ("stands", "wait", "words"),
+    [
+        ({"breaker": "open", "k": 0}, "breaker", "it takes effect when the breaker closes"),
+        (
+            {"mode": "target-only", "k": 0},
+            "speculation",
+            "it takes effect when speculation is back",
+        ),
+        ({"breaker": "half-open"}, None, None),
+    ],
+)
+async def test_a_kept_k_that_nothing_is_drafted_by_is_stored(
+    stands: dict[str, Any], wait: str | None, words: str | None
+) -> None:
+    engine = JudgingEngine(["baseline", "changed", "kept"], stands=stands)
+    end = ended(await engine.attended())
+    assert (end.waits_for, dict(end.in_force), end.is_contradicted) == (wait, {"k": 3}, False)
+    assert lines(engine)[-1][2] == "trial kept: better" + ("" if words is None else f"; {words}")
+
+
+async def test_what_a_trial_has_left_is_told_as_the_state_has_it_whoever_set_it() -> None:
+    engine = JudgingEngine(["baseline", "reverted"], stands={"k_set": 2, "k": 2})
+    engine.changed, engine.version = change_of("operator", 9.0), 2
+    end = ended(await engine.attended())
+    assert (dict(end.left), dict(end.in_force), end.is_contradicted) == ({"k": 5}, {"k": 2}, False)
+
+
+@pytest.mark.parametrize(
+    ("turns", "pairs", "is_told"),
+    [(0, (0, 16), True), (9, (0, 16), True), (9, (6, 16), False), (0, (0, 0), False)],
+)
+async def test_a_change_that_was_kept_unmeasured_is_told(
+    turns: int, pairs: tuple[int, int], is_told: bool
+) -> None:
+    engine = JudgingEngine(["kept"], turns=turns, last="kept", pairs=pairs)
+    end = ended(await engine.attended())
+    assert end.is_contradicted is is_told
+    if is_told:
+        assert end.line() == (
+            "NOT judged: the engine says that it kept the change, and has measured no pair"
+        )
+        assert lines(engine)[-1][2] == "trial kept: better; no pair was measured"
+
+
+async def test_a_trial_of_somebody_else_under_the_same_number_is_not_taken_for_ours() -> None:
+    engine = JudgingEngine(["changed", "kept"], named=1, who="bob")
+    with pytest.raises(EngineError, match="another trial took its place"):
+        await engine.attended()
+    events = [event async for event in JudgingEngine(["changed"], who="bob").trial().detach()]
+    assert events[-1] == TrialUnseen(None)
+
+
+async def test_an_end_whose_state_cannot_be_read_is_the_engines_word_alone() -> None:
+    engine = JudgingEngine(["baseline", "kept"])
+    engine.state = Mock(side_effect=GONE)  # type: ignore[method-assign]
+    end = ended(await engine.attended())
+    assert isinstance(end.error, Unreachable)
+    assert (end.found, end.is_contradicted) == (None, False)
 
 
 def change_of(origin: Origin, t: float) -> LastChange:
