@@ -132,8 +132,7 @@ class HardSweep:
         found = self._sweep.outcome
         if found is None:
             return None
-        best = found.analysis.optimum
-        comparison = compare(found.visits, self._visits, best_k=best.k if best else None)
+        comparison = compare(found.visits, self._visits, best_k=found.analysis.best_k)
         notices = list(self._notices)
         if comparison.differs:
             notices.append(

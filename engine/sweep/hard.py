@@ -28,6 +28,7 @@ class HardComparison:
     soft_cost: Interval | None
     """What a step at soft k = 0 takes longer, as a share; None of fewer than two rounds."""
     best_k: int | None
+    """Of the sweep; None where none is told apart."""
     over_hard: Interval | None
     """The speed of the sweep's best k above no speculation, as a share."""
     soft_batch: float | None

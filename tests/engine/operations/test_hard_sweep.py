@@ -164,6 +164,17 @@ async def test_every_round_has_the_other_engine_once_and_not_always_at_one_place
     assert made.at["load"] is None
 
 
+async def test_no_k_is_the_best_before_another_is_known(make: Make) -> None:
+    made, unknown = make(), []
+    async for event in made.sweep.events():
+        found = made.sweep.outcome
+        if isinstance(event, VisitDone) and found is not None:
+            best = found.sweep.analysis.optimum
+            if best is not None and best.unknown:
+                unknown.append(found.comparison)
+    assert [(one.best_k, one.over_hard) for one in unknown] == [(None, None)]
+
+
 async def test_both_engines_are_sent_the_same_load(make: Make) -> None:
     made = make()
     await finish(made.sweep)
