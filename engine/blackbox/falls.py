@@ -15,6 +15,10 @@ from typing import Any, Final, Literal, Protocol
 from specdeck.engine.blackbox.summary import Extent, OverviewColumn
 
 Figure = Literal["acceptance", "tokens_per_second"]
+FIGURES: Final[tuple[Figure, ...]] = ("acceptance", "tokens_per_second")
+Silence = Literal["unrecorded", "down", "unknown"]
+"""Why a figure is not known of some time: nothing was recorded, the engine did not answer, or it
+told no such figure, as one does that drafts nothing."""
 
 COLUMN_S: Final = 5.0
 REACH_S: Final = 45.0
@@ -63,6 +67,15 @@ class Fall:
     """Unix time from which on it is lower, seconds."""
     before: float
     after: float
+    since: float | None = None
+    """Unix time up to which it was as before, where nothing is known from then to `t`."""
+    silence: Silence | None = None
+    """Why not."""
+
+    @property
+    def earliest(self) -> float:
+        """Unix time before which it did not fall, seconds."""
+        return self.t if self.since is None else self.since
 
     @property
     def share(self) -> float:
@@ -71,7 +84,10 @@ class Fall:
 
     def as_json(self) -> dict[str, Any]:
         """For a script."""
-        return {"figure": self.figure, "t": self.t, "before": self.before, "after": self.after}
+        return {
+            "figure": self.figure, "t": self.t, "before": self.before, "after": self.after,
+            "since": self.since, "silence": self.silence,
+        }  # fmt: skip
 
 
 def list_falls(history: Overviewed, start: float, end: float) -> tuple[Fall, ...]:
@@ -106,7 +122,7 @@ def _list_around(history: Overviewed, start: float, end: float) -> list[Fall]:
     origin, count = first - lead, last - first + 1 + 2 * lead
     columns = history.overview(origin * COLUMN_S, (origin + count) * COLUMN_S, count)
     found: list[Fall] = []
-    for figure in ("acceptance", "tokens_per_second"):
+    for figure in FIGURES:
         values = [read_mean(column, figure) for column in columns]
         for at in _find_peaks(values):
             if lead <= at < count - lead:
@@ -184,15 +200,39 @@ def stand_out(was: float, now: float, error: float) -> float:
     return (was - now) / max(error, 0.01 * was)
 
 
-def compare_sides(history: Overviewed, figure: Figure, t: float) -> tuple[float, float] | None:
+def compare_sides(
+    history: Overviewed, figure: Figure, t: float, since: float | None = None
+) -> tuple[float, float] | None:
     """The mean of a figure before a moment and from it on, `REACH_S` each; None where one of them
-    is not known. A reading at `t` itself is the first one after it.
+    is not known. A reading at `t` itself is the first one after it. With `since` what was before
+    that is compared, as nothing is known of the time from then to `t`.
     """
+    sides = ((t - REACH_S, math.nextafter(t, 0.0)), (t, t + REACH_S))
     was, now = (
-        read_mean(history.overview(start, end, 1)[0], figure)
-        for start, end in ((t - REACH_S, math.nextafter(t, 0.0)), (t, t + REACH_S))
+        read_mean(history.overview(first, last, 1)[0], figure)
+        for first, last in (sides if since is None else _sides_of_gap(since, t))
     )
     return None if was is None or now is None else (was, now)
+
+
+def find_fall_across(
+    history: Overviewed, figure: Figure, since: float, t: float
+) -> tuple[float, float] | None:
+    """What a figure was up to `since` and is from `t` on, where that is a fall and nothing is known
+    of the time between; None where it did not fall, or too little is known around it.
+    """
+    values = [
+        read_mean(column, figure)
+        for start, end in _sides_of_gap(since, t)
+        for column in history.overview(start, end, _SIDE)
+    ]
+    return compare_sides(history, figure, t, since) if _list_ratios(values)[_SIDE] else None
+
+
+def _sides_of_gap(since: float, t: float) -> tuple[tuple[float, float], tuple[float, float]]:
+    """The time before a gap and that after it; a reading at its end may have a window over all of
+    it."""
+    return (since - REACH_S, since), (math.nextafter(t, math.inf), t + REACH_S)
 
 
 def _measure(history: Overviewed, figure: Figure, t: float) -> Fall | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from specdeck.engine.blackbox.falls import Fall
+from specdeck.engine.blackbox.falls import Fall, Silence
 from specdeck.engine.incident.case import Case, Contrast, Pattern, Side, first_accepted
 from specdeck.engine.incident.dips import Dip
 from specdeck.engine.incident.figures import Stretch
@@ -59,6 +59,25 @@ def describe_fall(fall: Fall, onset: Onset | None) -> str:
     else:
         text = f"tokens/s fell from {fall.before:,.0f} to {fall.after:,.0f}"
     return text if onset is None else f"{text} {describe_onset(onset)}"
+
+
+_SILENCES: Final[Mapping[Silence, str]] = {
+    "unrecorded": "nothing was recorded", "down": "the engine did not answer",
+    "unknown": "it was not known",
+}  # fmt: skip
+
+
+def describe_silence(fall: Fall, clock: Clock) -> str:
+    """Between which moments a figure fell that was not known meanwhile; empty for any other.
+
+    >>> fall = Fall("acceptance", 90.0, 0.68, 0.25, since=30.0, silence="down")
+    >>> describe_silence(fall, lambda t: f"{t:.0f} s")
+    ' between 30 s and 90 s, while the engine did not answer'
+    """
+    if fall.since is None:
+        return ""
+    words = _SILENCES[fall.silence or "unknown"]
+    return f" between {clock(fall.since)} and {clock(fall.t)}, while {words}"
 
 
 def describe_onset(onset: Onset) -> str:

@@ -17,7 +17,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from specdeck.engine.blackbox.event import BoxEvent
-from specdeck.engine.blackbox.falls import REACH_S, Fall, Figure, compare_sides, list_falls
+from specdeck.engine.blackbox.falls import (
+    FIGURES,
+    REACH_S,
+    Fall,
+    Figure,
+    compare_sides,
+    list_falls,
+)
+from specdeck.engine.blackbox.gaps import Coverage, GapWatch, list_falls_across, place_at_gap
 from specdeck.engine.blackbox.history import MOST_COLUMNS, History
 from specdeck.engine.blackbox.summary import MINUTE_S
 from specdeck.engine.client.command_options import NO_OPTIONS, CommandOptions
@@ -175,16 +183,16 @@ class _Assembly:
         columns = max(3, min(COLUMNS, int(span.seconds / _NARROWEST_S)))
         made.columns = history.overview(span.start, span.end, columns)
         self._walk(history)
-        made.falls = _find_falls(history, span, made.stalls)
+        made.falls = _find_falls(history, span, made.stalls, made.coverage)
         made.dips = _list_dips(history, span, made.falls)
-        if made.fall is not None:
+        if made.fall is not None and made.fall.since is None:
             made.onset = find_onset(list(_list_points(history, made.fall)), made.fall)
         made.events = tuple(map(self._clean_event, history.events(*_edges(span), MOST_EVENTS)))
         if not made.readings:
             made.missing["readings"] = "nothing was recorded in this time"
             return
         made.pivot = _find_pivot(made, self._last)
-        made.stretches, moments = _measure(history, span, made.pivot, made.downs)
+        made.stretches, moments = _measure(history, span, made.turn or made.pivot, made.pivot)
         made.further = tuple(_measure_further(history, span, made.falls))
         made.settings = {
             label: self._redactor.hide_texts(found)
@@ -199,12 +207,15 @@ class _Assembly:
         made, downs, since = self._made, [], None
         restarts, last_t = [], None
         stalls = StallWatch()
+        watches = {figure: GapWatch(figure, self._span.start) for figure in FIGURES}
 
         def walk() -> Iterable[Reading]:
             nonlocal since, last_t
             for reading in history.readings(self._span.start, self._span.end):
                 made.readings += 1
                 stalls.add(reading)
+                for watch in watches.values():
+                    watch.add(reading)
                 if reading.restarted:
                     restarts.append(reading.t)
                 if reading.up and since is not None:
@@ -226,6 +237,8 @@ class _Assembly:
         made.downs, made.restarts = tuple(downs[-_MOST_DOWNS:]), tuple(restarts)
         stalls.end()
         made.stalls = tuple(stalls.found)
+        end = min(self._span.end, made.written)
+        made.coverage = {figure: watch.end(end) for figure, watch in watches.items()}
 
     def _read_store(self) -> None:
         if self._sources.open_store is None:
@@ -341,7 +354,7 @@ class _Assembly:
         if self._span.end < made.written - STRETCH_S:
             cohorts = None  # what was long ago is not told by now
         made.kinds, looks = compare_kinds(
-            history, self._span.start, made.pivot, self._span.end, cohorts
+            history, self._span.start, made.turn or made.pivot, self._span.end, cohorts
         )
         if not looks:
             made.missing.setdefault(
@@ -448,7 +461,12 @@ def _documents(history: History, kind: str, span: Span) -> list[tuple[float, dic
     return [*before, *history.documents(kind, span.start, span.end)]
 
 
-def _find_falls(history: History, span: Span, stalls: Sequence[Stall]) -> tuple[Fall, ...]:
+def _find_falls(
+    history: History,
+    span: Span,
+    stalls: Sequence[Stall],
+    coverage: Mapping[Figure, Coverage],
+) -> tuple[Fall, ...]:
     """The one that it is about first, then the greatest others by time.
 
     The first is the greatest fall of acceptance that a console lists; else a smaller one that
@@ -457,23 +475,34 @@ def _find_falls(history: History, span: Span, stalls: Sequence[Stall]) -> tuple[
     """
     over = [one.start for one in stalls if one.end < history.last - 1.0]
     listed = [
-        one
+        place_at_gap(history, one, coverage)
         for one in list_falls(history, span.start, span.end)
         if one.figure == "acceptance" or not _is_beside(one.t, over)
     ]
+    for one in list_falls_across(history, coverage):
+        if not any(_is_same(one, other) for other in listed):
+            listed.append(one)
     figures: tuple[Figure, ...] = ("acceptance", "tokens_per_second")
     first: Fall | None = None
     for figure in figures:
         same = [one for one in listed if one.figure == figure]
         first = first or max(same, key=lambda one: one.share, default=None)
-        first = first or _find_small_fall(history, span, figure)
+        if first is None and (small := _find_small_fall(history, span, figure)) is not None:
+            first = place_at_gap(history, small, coverage)
     if first is None:
         return ()
     further = sorted((one for one in listed if one is not first), key=lambda one: -one.share)
     rest = list(further[:_MOST_FURTHER])
-    if first.figure == "acceptance" and (speed := _find_speed(history, first.t)) is not None:
+    if first.figure == "acceptance" and (speed := _find_speed(history, first)) is not None:
         rest.append(speed)
     return (first, *sorted(rest, key=lambda one: one.t))
+
+
+def _is_same(across: Fall, fall: Fall) -> bool:
+    """Whether what was lost across a gap is a fall that was found beside the gap, or the speed that
+    went with acceptance."""
+    is_near = across.earliest - REACH_S <= fall.t <= across.t + REACH_S
+    return is_near and fall.figure in (across.figure, "acceptance")
 
 
 def _is_beside(t: float, times: Iterable[float]) -> bool:
@@ -493,12 +522,12 @@ def _list_dips(history: History, span: Span, falls: Sequence[Fall]) -> tuple[Dip
     return tuple(sorted(found[:_MOST_FURTHER], key=lambda dip: dip.start))
 
 
-def _find_speed(history: History, t: float) -> Fall | None:
-    """How the speed fell at the moment that acceptance did; None where it did not."""
-    figures = compare_sides(history, "tokens_per_second", t)
+def _find_speed(history: History, fall: Fall) -> Fall | None:
+    """How the speed fell as acceptance did; None where it did not."""
+    figures = compare_sides(history, "tokens_per_second", fall.t, fall.since)
     if figures is None or figures[1] > figures[0] * (1 - _LEAST_SLOWER):
         return None
-    return Fall("tokens_per_second", t, *figures)
+    return replace(fall, figure="tokens_per_second", before=figures[0], after=figures[1])
 
 
 def _find_small_fall(history: History, span: Span, figure: Figure) -> Fall | None:
@@ -537,8 +566,8 @@ def _measure_further(
     for fall in falls:
         if fall.figure == "acceptance" or _is_beside(fall.t, of_acceptance):
             continue
-        start, end = max(span.start, fall.t - _ASIDE_S), min(span.end, fall.t + _ASIDE_S)
-        before, after = ("before", start, fall.t), ("after", fall.t, end)
+        start, end = max(span.start, fall.earliest - _ASIDE_S), min(span.end, fall.t + _ASIDE_S)
+        before, after = ("before", start, fall.earliest), ("after", fall.t, end)
         yield fall, measure(history, *before), measure(history, *after)
 
 
@@ -558,13 +587,14 @@ def _find_pivot(made: Material, last: Reading | None) -> float:
 
 
 def _measure(
-    history: History, span: Span, pivot: float, downs: tuple[tuple[float, float], ...]
+    history: History, span: Span, turn: float, pivot: float
 ) -> tuple[tuple[Stretch, ...], dict[str, float]]:
-    """What the engine did before, after and at the end, and the moments whose settings are told."""
-    before = (max(span.start, pivot - STRETCH_S), pivot)
+    """What the engine did up to `turn`, from `pivot` on and at the end, and the moments whose
+    settings are told."""
+    before = (max(span.start, turn - STRETCH_S), turn)
     after = (pivot, min(span.end, pivot + STRETCH_S))
     stretches = [measure(history, "before", *before), measure(history, "after", *after)]
-    moments = {"before": max(before[0], pivot - _SETTLED_S), "after": after[1]}
+    moments = {"before": max(before[0], turn - _SETTLED_S), "after": after[1]}
     if span.end - after[1] > 60.0:
         stretches.append(measure(history, "end", max(after[1], span.end - STRETCH_S), span.end))
         moments["end"] = span.end

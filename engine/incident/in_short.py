@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from specdeck.engine.blackbox.falls import Fall, Figure, read_mean
+from specdeck.engine.blackbox.falls import Fall, Figure
+from specdeck.engine.blackbox.gaps import Coverage
 from specdeck.engine.incident.case import HELD
 from specdeck.engine.incident.case_words import (
     DIMENSIONS,
     describe_case,
     describe_dip,
     describe_fall,
+    describe_silence,
     describe_stall,
     describe_who,
 )
@@ -33,6 +35,10 @@ _MOST_NEAR: Final = 5
 _AT_ONCE_S: Final = 2.0
 """A dip that begins so near a fall of the speed has its second."""
 _MOST_STALLS: Final = 3
+"""The longest."""
+_NEARLY_ALL: Final = 0.98
+"""Of the time: of a figure that is known for so much of it no gap is told."""
+_MOST_GAPS: Final = 3
 """The longest."""
 _NEW_SHARE: Final = 0.05
 """Of the requests: a kind that was not asked for before."""
@@ -65,30 +71,69 @@ class InShort:
         made = self._made
         if not made.falls:
             return [f"- {self._describe_no_fall()}"]
-        alone = [one.t for one in made.falls if one is not made.fall and self._has_held(one)]
+        alone = [
+            one.t
+            for one in made.falls
+            if one is not made.fall and one.since is None and self._has_held(one)
+        ]
         told = [one for one in made.falls if one.t not in alone]
-        found = [f"- {self._clock(one.t)} {escape(self.describe_fall(one))}." for one in told]
+        found = [f"- {self._place(one)}." for one in told]
         if alone:
             found.append(
                 f"- Tokens/s fell at {self._clock.list_times(alone)}, while acceptance did not."
             )
         return found
 
+    def _place(self, fall: Fall) -> str:
+        """A fall with its time; one in a gap has two in its words."""
+        text = escape(self.describe_fall(fall))
+        if fall.since is not None:
+            return f"{text[0].upper()}{text[1:]}"
+        return f"{self._clock(fall.t)} {text}"
+
     def _describe_no_fall(self) -> str:
-        """Which figures did not fall, and of which nothing is known in this time."""
-        known: list[str] = []
+        """Which figures did not fall as far as they are known, and of how much that is."""
+        made = self._made
+        known: list[tuple[str, Coverage]] = []
         unknown: list[str] = []
         for figure, word in _FIGURES.items():
-            means = [read_mean(column, figure) for column in self._made.columns]
-            (unknown if all(one is None for one in means) else known).append(word)
+            coverage = made.coverage.get(figure)
+            if coverage is None or not coverage.known_s:
+                unknown.append(word)
+            else:
+                known.append((word, coverage))
         if not known:
             return "Whether acceptance or tokens/s fell is unknown: neither was recorded then."
+        words = [word for word, _ in known]
+        head = f"Neither {' nor '.join(words)} fell for good" if not unknown else (
+            f"{words[0].capitalize()} did not fall for good"
+        )  # fmt: skip
+        parts = dict.fromkeys(self._describe_part(one) for _, one in known)
+        if list(parts) == [""]:
+            text = f"{head} in this time"
+        elif len(parts) == 1:
+            text = f"{head} in what is known of this time: {next(iter(parts))}"
+        else:
+            each = [f"{word} {self._describe_part(one) or 'all of it'}" for word, one in known]
+            text = f"{head} in what is known of this time: {'; '.join(each)}"
         if unknown:
-            return (
-                f"{known[0].capitalize()} did not fall for good in this time; whether"
-                f" {unknown[0]} fell is unknown: it was not recorded then."
-            )
-        return "Neither acceptance nor tokens/s fell for good in this time."
+            text += f"; whether {unknown[0]} fell is unknown: it was not recorded then"
+        return f"{text}."
+
+    def _describe_part(self, coverage: Coverage) -> str:
+        """How much of the time a figure is known, and of which it is not; empty of nearly all."""
+        whole = self._made.span.seconds
+        if coverage.known_s >= _NEARLY_ALL * whole:
+            return ""
+        longest = sorted(coverage.gaps, key=lambda one: -one.seconds)[:_MOST_GAPS]
+        spans = [f"{self._clock(one.start)}–{self._clock(one.end)}"
+                 for one in sorted(longest, key=lambda one: one.start)]  # fmt: skip
+        if left := len(coverage.gaps) - len(longest):
+            spans.append(f"{left} more")
+        return (
+            f"{format_duration(coverage.known_s)} of {format_duration(whole)}"
+            f" (not {', '.join(spans)})"
+        )
 
     def _passing(self) -> list[str]:
         """What went by: acceptance that came back, unless a fall has it, and stalls."""
@@ -162,10 +207,11 @@ class InShort:
         made = self._made
         is_first = fall is made.fall
         text = describe_fall(fall, made.onset if is_first else None)
+        text += describe_silence(fall, self._clock)
         if is_first and made.case is not None and (who := describe_who(made.case)):
             return f"{text}: {who}"
         if not is_first and made.fall is not None and fall.t == made.fall.t:
-            return f"{text}, at the same second"
+            return text if fall.since is not None else f"{text}, at the same second"
         dip = find_near(made.dips, fall.t, TOGETHER_S)
         if dip is not None:
             then = f"at {self._clock(dip.start)} " if abs(dip.start - fall.t) > _AT_ONCE_S else ""
@@ -187,21 +233,21 @@ class InShort:
 
     def list_near_moves(self) -> list[Move]:
         """The changes shortly before the fall."""
-        pivot = self._made.fall.t if self._made.fall is not None else None
-        if pivot is None:
-            return []
-        return [one for one in self._made.moves if pivot - NEAR_S <= one.t <= pivot + 5.0]
+        return [one for one in self._made.moves if self._is_near(one.t)]
+
+    def _is_near(self, t: float) -> bool:
+        """Whether a moment is shortly before the fall, or in the time that may have it."""
+        fall = self._made.fall
+        return fall is not None and fall.earliest - NEAR_S <= t <= fall.t + 5.0
 
     def _list_near(self) -> list[str]:
         """The last changes before the fall, those of what is asked for among them."""
         rows = [(one.first.t, self._run(one)) for one in group_moves(self.list_near_moves())]
-        fall = self._made.fall
-        if fall is not None:
-            rows += [
-                (one.t, f"{self._clock(one.t)} {escape(one.text)}")
-                for one in self._made.events
-                if one.kind == "load" and one.text and fall.t - NEAR_S <= one.t <= fall.t + 5.0
-            ]
+        rows += [
+            (one.t, f"{self._clock(one.t)} {escape(one.text)}")
+            for one in self._made.events
+            if one.kind == "load" and one.text and self._is_near(one.t)
+        ]
         return [text for _, text in sorted(rows)[-_MOST_NEAR:]]
 
     def _quiet(self) -> list[str]:
@@ -210,6 +256,8 @@ class InShort:
         before = made.stretches[0].seconds if made.stretches else None
         if made.fall is None or before is None or self._near_causes():
             return []
+        if made.fall.since is not None:
+            return []  # what happened while nothing was known is not known either
         seconds = format_duration(round(min(NEAR_S, before)))
         return [f"- No change, no restart and no event is known of the {seconds} before that."]
 
@@ -218,6 +266,8 @@ class InShort:
         made, started = self._made, (self._made.state or {}).get("started")
         if made.fall is None or not isinstance(started, int | float) or started >= made.fall.t:
             return []
+        if started > made.fall.earliest:
+            return [f"- The engine was started in that time, at {self._clock(started)}."]
         ran = format_duration(made.fall.t - started)
         return [f"- The engine had run for {ran} by then, since {self._clock(started)}."]
 
@@ -225,8 +275,7 @@ class InShort:
         """Whether anything is known to have happened shortly before the fall."""
         made, moves = self._made, self.list_near_moves()
         told = [*made.restarts, *(one.t for one in made.events), *(t for _, t in made.downs)]
-        pivot = 0.0 if made.fall is None else made.fall.t
-        return bool(moves) or any(pivot - NEAR_S <= t <= pivot + 5.0 for t in told)
+        return bool(moves) or any(map(self._is_near, told))
 
     def _run(self, run: Run) -> str:
         """A change before the fall; of a sweep under way what it had done by then."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from specdeck.engine.blackbox.event import BoxEvent
-from specdeck.engine.blackbox.falls import Fall
+from specdeck.engine.blackbox.falls import Fall, Figure
+from specdeck.engine.blackbox.gaps import Coverage
 from specdeck.engine.blackbox.summary import OverviewColumn
 from specdeck.engine.incident.case import Case
 from specdeck.engine.incident.dips import Dip
@@ -62,6 +63,8 @@ class Material:
     """Falls of acceptance that went by, by time; none that `falls` has."""
     stalls: tuple[Stall, ...] = ()
     """When requests ran and no token came, by time."""
+    coverage: Mapping[Figure, Coverage] = field(default_factory=dict)
+    """How much of the span is known of each figure; of one that is missing nothing."""
     onset: Onset | None = None
     """How sudden the first one was."""
     further: tuple[tuple[Fall, Stretch, Stretch], ...] = ()
@@ -118,3 +121,8 @@ class Material:
     def fall(self) -> Fall | None:
         """The fall that tells when."""
         return self.falls[0] if self.falls else None
+
+    @property
+    def turn(self) -> float | None:
+        """Unix time up to which all was as before the fall that tells when; None without one."""
+        return None if self.fall is None else self.fall.earliest

@@ -239,6 +239,7 @@ def _manifest(made: Material, names: list[str], readings: int) -> dict[str, Any]
         "falls": [one.as_json() for one in made.falls],
         "dips": [one.as_json() for one in made.dips],
         "stalls": [one.as_json() for one in made.stalls],
+        "coverage": {figure: one.as_json() for figure, one in made.coverage.items()},
         "fall_s": None if made.onset is None else made.onset.seconds,
         "stretches": [one.as_json() for one in made.stretches],
         "settings": made.settings,

@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from specdeck.engine.blackbox.falls import list_falls
+from specdeck.engine.blackbox.gaps import list_falls_across, measure_coverage
 from specdeck.engine.blackbox.history import History
 from specdeck.engine.errors import Unsupported
 from specdeck.engine.metrics.reading import Reading
@@ -129,10 +130,13 @@ def recall_before(history: History, t: float) -> Baseline | None:
     Where too little of that was recorded, it is the engine's life before the fall. None where
     neither is known.
     """
-    falls = list_falls(history, t - HOUR_S - _BEFORE_S, t)
+    start = t - HOUR_S - _BEFORE_S
+    coverage = measure_coverage(history.readings(start, t), start, t)
+    falls = [*list_falls(history, start, t), *list_falls_across(history, coverage)]
     if not falls:
         return recall_hour_ago(history, t)
-    return recall_hour_ago(history, falls[0].t) or _recall_life(history, falls[0].t)
+    first = min(one.earliest for one in falls)
+    return recall_hour_ago(history, first) or _recall_life(history, first)
 
 
 def _recall_life(history: History, t: float) -> Baseline | None:

@@ -1,0 +1,74 @@
+"""The first lines of an incident's page, where a part of the time is not recorded."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tests.engine.incident.test_case import section
+from tests.support.readings import START, STATE, URL
+from tests.support.recorded_engine import LiveEngine, busy_sample, record
+
+from specdeck.engine.blackbox.folder import box_path
+from specdeck.engine.blackbox.history import History
+from specdeck.engine.incident.collect import Sources, assemble
+from specdeck.engine.incident.material import Span
+from specdeck.engine.incident.page import write_page
+
+FALL = 500
+"""Seconds after the start, at which acceptance falls."""
+
+
+async def write_short(tmp_path: Path, seconds: Sequence[int], *, fall: int = FALL) -> str:
+    """The section of a page about 20 minutes, of which those seconds are recorded."""
+    live = LiveEngine()
+    readings = [
+        await live.look(
+            START + n,
+            busy_sample(n, accepted=30.0 * min(n, fall) + 4.0 * max(0, n - fall)),
+            STATE,
+        )
+        for n in seconds
+    ]
+    path = box_path(tmp_path, URL)
+    record(path, readings, rows=60).close()
+    span = Span(START, START + 1200)
+    with closing(History(path)) as history:
+        made = assemble(Sources(URL, "demo", history=history), span, None, written=span.end)
+    return "\n".join(section(write_page(made, (), time.gmtime), "In short"))
+
+
+@pytest.mark.parametrize("after", [range(700, 1200), range(1170, 1200), range(520, 1200)])
+async def test_a_fall_in_a_gap_is_told_between_its_ends(tmp_path: Path, after: range) -> None:
+    short = await write_short(tmp_path, [*range(480), *after])
+    first, last = (time.strftime("%H:%M:%S", time.gmtime(START + n)) for n in (479, after.start))
+    assert (
+        f"Acceptance fell from 60% to 8% between {first} and {last}, while nothing was recorded"
+        in short
+    )
+    assert "No change" not in short
+    assert "at once" not in short
+    assert "tokens/s" not in short
+
+
+async def test_no_fall_is_told_of_what_is_known_alone(tmp_path: Path) -> None:
+    short = await write_short(tmp_path, range(120))
+    first, last = (time.strftime("%H:%M:%S", time.gmtime(START + n)) for n in (119, 1200))
+    assert (
+        "Neither acceptance nor tokens/s fell for good in what is known of this time:"
+        f" 1 min 59 s of 20 min (not {first}–{last})." in short
+    )
+
+
+async def test_no_gap_is_told_of_a_record_that_is_nearly_whole(tmp_path: Path) -> None:
+    short = await write_short(tmp_path, [n for n in range(1198) if n % 100 > 3], fall=5000)
+    assert "Neither acceptance nor tokens/s fell for good in this time." in short
+
+
+async def test_a_fall_beside_a_gap_has_its_second(tmp_path: Path) -> None:
+    short = await write_short(tmp_path, [*range(300), *range(480, 1200)])
+    assert "acceptance fell from 60% to 8% at once (within a second)" in short
+    assert "between" not in short
