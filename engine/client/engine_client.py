@@ -20,6 +20,7 @@ from specdeck.engine.client.bounds import (
     shorten_texts,
 )
 from specdeck.engine.client.http import (
+    NO_ANSWER,
     Deadline,
     PortCheck,
     Reply,
@@ -287,7 +288,7 @@ class EngineClient:
             reply = await fetch_reply(self._http, asked, bound=bound, deadline=deadline)
         except TimeoutError:
             raise deadline.error(self.url) from None
-        except httpx.HTTPError as error:
+        except NO_ANSWER as error:
             raise silence(self.url, error, patience_s) from error
         except httpx.InvalidURL as error:
             raise Unreachable(f"{self.url} is no address", remedy="check the URL") from error

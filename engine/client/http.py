@@ -5,6 +5,7 @@ refusals as errors with a remedy.
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -33,6 +34,9 @@ from specdeck.engine.errors import (
 )
 from specdeck.engine.protocol.codec import MOST_VALUES, NotJson, loads
 from specdeck.engine.text import oneline
+
+NO_ANSWER = (httpx.HTTPError, ssl.SSLError)
+"""What httpx raises of a connection: TLS that fails in the middle of one comes as it is."""
 
 PortCheck = Callable[[], None]
 """Raises EngineError where the engine that is meant no longer has the port that is asked."""
@@ -206,7 +210,7 @@ async def fetch_reply(
 ) -> Reply:
     """The whole answer.
 
-    Raises NotAnEngine for one beyond `bound`, TimeoutError at the deadline, and what httpx raises.
+    Raises NotAnEngine for one beyond `bound`, TimeoutError at the deadline, and NO_ANSWER.
     """
     async with asyncio.timeout_at(deadline.ends) as patience:
         response = await http.send(request, stream=True)
@@ -225,8 +229,8 @@ NO_PLUGIN_REMEDY = (
 )
 
 
-def silence(url: str, error: httpx.HTTPError, timeout_s: float) -> EngineError:
-    """Why the engine at `url` gave no whole answer."""
+def silence(url: str, error: httpx.HTTPError | ssl.SSLError, timeout_s: float) -> EngineError:
+    """Why the engine at `url` gave no whole answer; `error` is one of NO_ANSWER."""
     said = str(error).lower()
     if isinstance(error, httpx.ConnectTimeout):
         return Unreachable(f"{url} does not accept a connection", remedy="check host and port")
@@ -241,9 +245,16 @@ def silence(url: str, error: httpx.HTTPError, timeout_s: float) -> EngineError:
             return NotAnEngine(f"{url} does not speak HTTP", remedy="check host and port")
     if isinstance(error, httpx.ConnectError):
         return _no_connection(url, error)
+    if (broken := _find_tls_error(error)) is not None:
+        is_refused = _is_refusal(broken)  # as by a server that asks for a client certificate
+        return NoReply(
+            f"{url} broke off the TLS connection: {_describe_tls(broken)}",
+            remedy=_TLS_REMEDY if is_refused else "see what stands in front of it",
+        )
     return NoReply(f"{url} closed the connection")
 
 
+_TLS_REMEDY = "check which versions and client certificates it requires"
 _OTHER_TLS = ("UNSUPPORTED_PROTOCOL", "DH_KEY_TOO_SMALL", "EE_KEY_TOO_SMALL")
 """OpenSSL's words for a server whose TLS this machine does not take."""
 
@@ -264,19 +275,38 @@ def _no_connection(url: str, error: httpx.ConnectError) -> EngineError:
             f"{url} has no trusted TLS certificate",
             remedy="check SSL_CERT_FILE and the name",
         )
-    failures = (cause for cause in causes if isinstance(cause, ssl.SSLError))
-    if (failure := next(failures, None)) is not None:
-        reason = getattr(failure, "reason", None) or ""
-        if "_ALERT_" in reason or reason in _OTHER_TLS:  # which nobody sends who speaks no TLS
-            said = reason.partition("_ALERT_")[2] or reason
+    if (failure := _find_tls_error(error)) is not None:
+        if _is_refusal(failure):
             return Unreachable(
-                f"{url} agrees on no TLS connection: {said.lower().replace('_', ' ')}",
-                remedy="check which versions and client certificates it requires",
+                f"{url} agrees on no TLS connection: {_describe_tls(failure)}", remedy=_TLS_REMEDY
             )
         return Unreachable(f"{url} does not speak TLS", remedy="check http or https")
     if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
         return Unreachable(f"{url} refuses connections", remedy="is the engine running there?")
     return Unreachable(f"{url} cannot be reached", remedy="check host and port")
+
+
+def _find_tls_error(error: BaseException) -> ssl.SSLError | None:
+    return next((cause for cause in _causes(error) if isinstance(cause, ssl.SSLError)), None)
+
+
+def _is_refusal(error: ssl.SSLError) -> bool:
+    """Whether the server refuses this machine's TLS, which nobody does who speaks none."""
+    reason = getattr(error, "reason", None) or ""  # only what OpenSSL itself raised has one
+    return "_ALERT_" in reason or reason in _OTHER_TLS
+
+
+def _describe_tls(error: ssl.SSLError) -> str:
+    """OpenSSL's own reason, in words.
+
+    >>> _describe_tls(ssl.SSLError(1, "[SSL: BAD_RECORD_MAC] bad record mac (_ssl.c:2580)"))
+    'bad record mac'
+    """
+    reason = getattr(error, "reason", None)
+    if reason:
+        return clean_line(reason.partition("_ALERT_")[2] or reason).lower().replace("_", " ")
+    said = clean_line(error.strerror or str(error))
+    return re.sub(r"^\[[^\]]*\]\s*|\s*\(_ssl\.c:\d+\)$", "", said)
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

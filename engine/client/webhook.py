@@ -68,6 +68,7 @@ class Webhook:
         import httpx
 
         from specdeck.engine.client.cookies import NoCookies
+        from specdeck.engine.client.http import NO_ANSWER
 
         reason: str | None = None
         content, headers = json.dumps(dict(body)), {"Content-Type": "application/json"}
@@ -85,7 +86,7 @@ class Webhook:
                         ) as response,
                     ):
                         pass
-                except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
+                except (*NO_ANSWER, httpx.InvalidURL, TimeoutError) as error:
                     # Its text may hold the URL.
                     reason = f"did not answer ({type(error).__name__})"
                     continue

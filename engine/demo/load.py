@@ -24,6 +24,7 @@ from specdeck.engine.client.bounds import answer_bound, refuse_compressed
 from specdeck.engine.client.cookies import NoCookies
 from specdeck.engine.client.engine_client import EngineClient
 from specdeck.engine.client.http import (
+    NO_ANSWER,
     PortCheck,
     clean_line,
     hold_to_port,
@@ -90,7 +91,7 @@ async def tokens(client: httpx.AsyncClient, body: dict[str, Any]) -> AsyncIterat
                     yield so_far - before
         finally:
             await response.aclose()
-    except httpx.HTTPError as error:
+    except NO_ANSWER as error:
         raise Unreachable(str(error) or type(error).__name__) from error
 
 
@@ -184,7 +185,7 @@ async def complete_once(load: Load, client: httpx.AsyncClient, number: int) -> b
         load.model = load.model or await find_model(_as_engine(client))
         async for new in tokens(client, request.body(load.model)):
             load.tokens += new
-    except (EngineError, httpx.HTTPError):
+    except (EngineError, *NO_ANSWER):
         load.failed += 1
         if found:
             load.model = None  # what answers next may serve another

@@ -20,6 +20,7 @@ from specdeck.engine.client.bounds import (
     refuse_compressed,
 )
 from specdeck.engine.client.http import (
+    NO_ANSWER,
     Deadline,
     PortCheck,
     Reply,
@@ -480,7 +481,7 @@ class Asker:
             reply = await fetch_reply(self._http, request, bound=bound, deadline=deadline)
         except TimeoutError:
             raise TryAgain(deadline.error(self.arm.url)) from None
-        except httpx.HTTPError as error:
+        except NO_ANSWER as error:
             raise TryAgain(silence(self.arm.url, error, TIMEOUT_S)) from error
         self._judge(reply)
         return parse_object(self.arm.url, reply)
@@ -511,7 +512,7 @@ class Asker:
             raise TryAgain(error) from None
         except TimeoutError:
             raise TryAgain(deadline.error(self.arm.url)) from None
-        except httpx.HTTPError as error:
+        except NO_ANSWER as error:
             raise TryAgain(silence(self.arm.url, error, TIMEOUT_S)) from error
 
     def _refuse_break(self, event: Mapping[str, Any]) -> None:

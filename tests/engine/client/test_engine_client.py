@@ -253,6 +253,8 @@ async def test_a_change_without_a_token_is_not_even_sent() -> None:
         (because(refused_tls("UNSUPPORTED_PROTOCOL")), Unreachable, "agrees on no TLS"),
         (because(refused_tls("RECORD_LAYER_FAILURE")), Unreachable, "does not speak TLS"),
         (because(ssl.SSLCertVerificationError("self-signed")), Unreachable, "no trusted TLS"),
+        (refused_tls("TLSV13_ALERT_CERTIFICATE_REQUIRED"), NoReply, ": certificate required"),
+        (ssl.SSLError(1, "[SSL: X] bad record mac"), NoReply, "the TLS connection: bad record"),
         (because(OSError(113, "No route to host")), Unreachable, "cannot be reached"),
         (httpx.ConnectTimeout(""), Unreachable, "does not accept"),
         (httpx.ReadTimeout(""), NoReply, "no answer for 5 s"),

@@ -1,6 +1,7 @@
 """The webhook: tried a little, never named, from the environment first."""
 
 import json
+import ssl
 import sys
 from typing import Any
 
@@ -57,6 +58,18 @@ async def test_a_webhook_is_tried_a_little_and_never_named(
     assert bodies == [{"kind": "drift"}] * len(statuses)
     assert pauses == list(PAUSES_S[: len(statuses) - 1])
     assert "secret" not in repr(hook)
+
+
+async def test_tls_that_breaks_is_a_reason() -> None:
+    def answer(_: httpx.Request) -> httpx.Response:
+        raise ssl.SSLError(1, f"[SSL: X] bad record mac at {SECRET}")
+
+    async def sleep(_: float) -> None:
+        pass
+
+    hook = Webhook(Secret(SECRET), transport=httpx.MockTransport(answer), sleep=sleep)
+    reason = await hook.post({"kind": "drift"})
+    assert reason == "the webhook of this drift did not answer (SSLError)"
 
 
 async def test_what_is_posted_is_ascii_whatever_an_engine_said() -> None:

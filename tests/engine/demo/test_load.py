@@ -3,6 +3,7 @@ import contextlib
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -185,6 +186,16 @@ def test_an_unknown_profile_changes_nothing(capsys: pytest.CaptureFixture[str]) 
 async def test_an_answer_that_breaks_off_is_a_failure(text: str, error: type[EngineError]) -> None:
     async with engine(lambda _: httpx.Response(200, text=text)) as client:
         with pytest.raises(error):
+            async for _ in tokens(client, {"max_tokens": 8}):
+                pass
+
+
+async def test_tls_that_breaks_is_a_failure() -> None:
+    def broken(_: httpx.Request) -> httpx.Response:
+        raise ssl.SSLError(1, "[SSL: X] bad record mac")
+
+    async with engine(broken) as client:
+        with pytest.raises(Unreachable, match="bad record mac"):
             async for _ in tokens(client, {"max_tokens": 8}):
                 pass
 

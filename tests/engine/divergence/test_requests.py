@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from typing import Any
@@ -179,6 +180,17 @@ async def test_a_server_without_the_targets_thoughts_does_not_end_a_check(choice
     found = await silent.asker.score_tokens((1, 2))
     assert found == Refusal("http://e gives no prompt_logprobs")
     assert silent.waits == []
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_tls_that_breaks_is_an_answer_that_was_broken_off(stream: bool) -> None:
+    def broken() -> httpx.Response:
+        raise ssl.SSLError(1, "[SSL: X] bad record mac")
+
+    patience = Patience(broken)
+    with pytest.raises(EngineError, match="broke off the TLS connection: bad record mac"):
+        await patience.asker.answer(PROMPT, stream=stream)
+    assert patience.waits
 
 
 async def test_a_stream_that_breaks_off_is_asked_again_as_a_whole() -> None:
