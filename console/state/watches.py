@@ -124,10 +124,10 @@ def _tone(event: WatchEvent) -> Tone:
 
 
 def _kind(event: WatchEvent) -> EventKind:
-    from specdeck.engine.operations.alerts import Alert
+    from specdeck.engine.operations.alerts import Alert, LimitUnwatched
     from specdeck.engine.operations.drift import Drift, MovedMeanwhile, NotComparable, PinMoved
 
-    if isinstance(event, Alert):
+    if isinstance(event, Alert | LimitUnwatched):
         return "alert"
     return (
         "drift" if isinstance(event, Drift | MovedMeanwhile | NotComparable | PinMoved) else "other"

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from specdeck.engine.divergence.statistics import CONFIDENCE, Rate, wilson
 from specdeck.engine.divergence.verdict import Word
 from specdeck.engine.metrics.reading import Reading
+from specdeck.engine.metrics.window import Window
 
 SPAN_S = 30.0
 """An acceptance rate is that of the drafts of the last 30 seconds."""
@@ -22,6 +23,10 @@ MIN_DRAFTS = 100
 
 MARGIN = 0.01
 """How far above its floor an acceptance rate must be to be well again."""
+
+UNKNOWN_S = 15.0
+"""For how long the rate of an engine that drafts must be unknown before it is said: a page may lack
+its counters once."""
 
 AlertName = Literal["acceptance_floor", "mismatch_max"]
 """The key of the config's `alerts` that holds the limit."""
@@ -83,6 +88,46 @@ _FIGURES: dict[AlertName, tuple[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
+class LimitUnwatched:
+    """A figure that is not known, although the engine does what it is about."""
+
+    name: AlertName
+    t: float
+    """Unix time, seconds."""
+    engine: str
+    """Its URL."""
+    limit: float
+    missing: tuple[str, ...]
+    """What the engine's counters do not tell."""
+
+    @property
+    def line(self) -> str:
+        """For one line.
+
+        >>> missing = ("accepted tokens",)
+        >>> LimitUnwatched("acceptance_floor", 0.0, "http://e:1", 0.45, missing).line
+        'acceptance_floor 45.0% cannot be watched: /metrics tells no accepted tokens'
+        """
+        return (
+            f"{self.name} {self.limit:.1%} cannot be watched: /metrics tells no"
+            f" {' and no '.join(self.missing)}"
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """What a webhook gets."""
+        return {
+            "event": "alert.unwatched",
+            "kind": "alert",
+            "alert": self.name,
+            "t": round(self.t, 3),
+            "engine": self.engine,
+            "text": self.line,
+            "limit": self.limit,
+            "missing": list(self.missing),
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """The limits of a config's `alerts`; None is no limit."""
 
@@ -110,7 +155,8 @@ class AcceptanceAlarm:
     It is raised when the rate of the last 30 seconds is below the floor with 95 %
     confidence, from at least 100 drafts, and cleared when it is one percentage point above
     with the same confidence. An engine that drafts nothing changes nothing, and neither does
-    one while a sweep or a trial moves its k: other k's have other rates.
+    one while a sweep or a trial moves its k: other k's have other rates. Of an engine that drafts
+    and whose counters do not tell the rate, that is said once, until they have told it.
     """
 
     def __init__(self, floor: float) -> None:
@@ -118,16 +164,29 @@ class AcceptanceAlarm:
         self._windows: deque[tuple[float, float, float, float]] = deque()
         """Time, drafts, drafted and accepted tokens of each window."""
         self.is_raised = False
+        self._unknown_since: float | None = None
+        """Unix time of the first draft since then whose fate is not known; None of none."""
+        self._is_unknown_told = False
+        self._rounds: int | None = None
+        """That the plugin had counted at the last reading."""
 
-    def take(self, reading: Reading) -> Alert | None:
-        """The alert that a reading raises or clears."""
+    def take(self, reading: Reading) -> Alert | LimitUnwatched | None:
+        """The alert that a reading raises or clears, or why none can be."""
         if reading.restarted:
             self._windows.clear()
         window = reading.window
+        older, self._rounds = self._rounds, None if reading.state is None else reading.state.drafts
         if reading.state is not None and reading.state.mover is not None:
             self._windows.clear()
             return None
-        if window is None or not window.drafts or not window.drafted or window.accepted is None:
+        if window is None:
+            return None
+        if missing := _list_missing(window):
+            is_more = None not in (older, self._rounds) and older != self._rounds
+            is_drafting = is_more or window.drafts or window.drafted or window.accepted
+            return self._miss(reading, missing) if is_drafting else None
+        self._unknown_since, self._is_unknown_told = None, False
+        if not window.drafts or not window.drafted or window.accepted is None:
             return None
         self._windows.append((reading.t, window.drafts, window.drafted, window.accepted))
         while len(self._windows) > 1 and reading.t - self._windows[0][0] >= SPAN_S:
@@ -148,6 +207,25 @@ class AcceptanceAlarm:
         return Alert(
             "acceptance_floor", reading.t, reading.url, self.is_raised, rate, self._floor, of
         )
+
+    def _miss(self, reading: Reading, missing: tuple[str, ...]) -> LimitUnwatched | None:
+        """What is to be said of drafts whose fate is not known."""
+        if self._unknown_since is None:
+            self._unknown_since = reading.t
+        if self._is_unknown_told or reading.t - self._unknown_since < UNKNOWN_S:
+            return None
+        self._is_unknown_told = True
+        return LimitUnwatched("acceptance_floor", reading.t, reading.url, self._floor, missing)
+
+
+def _list_missing(window: Window) -> tuple[str, ...]:
+    """What a window lacks for an acceptance rate."""
+    figures = {
+        "drafts": window.drafts,
+        "draft tokens": window.drafted,
+        "accepted tokens": window.accepted,
+    }
+    return tuple(name for name, value in figures.items() if value is None)
 
 
 class MismatchAlarm:

@@ -17,6 +17,7 @@ from specdeck.engine.operations.alerts import (
     Alert,
     CheckOutcome,
     Limits,
+    LimitUnwatched,
     MismatchAlarm,
 )
 from specdeck.engine.operations.drift import Drift, DriftEvent, DriftWatcher, NotComparable
@@ -52,7 +53,9 @@ class NotJudged:
 
 NO_LIMITS = Limits()
 
-WatchEvent = DriftEvent | Alert | NotJudged | NotPosted
+Posted = Drift | NotComparable | Alert | LimitUnwatched
+"""What a webhook gets."""
+WatchEvent = DriftEvent | Alert | LimitUnwatched | NotJudged | NotPosted
 
 
 class EngineWatch:
@@ -81,7 +84,7 @@ class EngineWatch:
         self._check_known: float | None = None
         """Unix time at which the last known check finished; None before the first look."""
         self._checks_looked_at = float("-inf")
-        self._alerts: list[Alert] = []
+        self._alerts: list[Alert | LimitUnwatched] = []
         self._posting = asyncio.Lock()
         self._waiting = 0
         """Turns that are posted or wait for it."""
@@ -102,7 +105,7 @@ class EngineWatch:
         it: beyond MOST_WAITING they are left out, which is told when it begins, and how many
         they were when it is over.
         """
-        worth = [event for event in events if isinstance(event, Drift | NotComparable | Alert)]
+        worth = [event for event in events if isinstance(event, Posted)]
         if self._webhook is None or not worth:
             return
         if self._waiting >= MOST_WAITING:
@@ -174,7 +177,7 @@ async def post_events(
     if webhook is None:
         return
     for event in events:
-        if isinstance(event, Drift | NotComparable | Alert):
+        if isinstance(event, Posted):
             reason = await webhook.post(event.as_json())
             if reason is not None:
                 yield NotPosted(reason)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.support.engine_state import engine_state
@@ -14,6 +15,7 @@ from specdeck.engine.metrics.sample import Sample
 from specdeck.engine.metrics.window import Window
 from specdeck.engine.operations.alerts import (
     SPAN_S,
+    UNKNOWN_S,
     AcceptanceAlarm,
     Alert,
     CheckOutcome,
@@ -33,7 +35,18 @@ def reading(t: float, rate: float | None, *, drafts: float = 50.0) -> Reading:
 
 
 def alerts(alarm: AcceptanceAlarm, readings: Iterable[Reading]) -> list[Alert]:
-    return [alert for one in readings if (alert := alarm.take(one)) is not None]
+    found = [alert for one in readings if (alert := alarm.take(one)) is not None]
+    assert all(isinstance(one, Alert) for one in found)
+    return [one for one in found if isinstance(one, Alert)]
+
+
+def blind(t: float, **known: Any) -> Reading:
+    """A second of which the counters tell these figures only."""
+    return Reading(t, URL, Sample(t, t), Window(1.0, **known))
+
+
+def take(alarm: AcceptanceAlarm, readings: Iterable[Reading]) -> list[tuple[float, str]]:
+    return [(one.t, found.line) for one in readings if (found := alarm.take(one)) is not None]
 
 
 def test_an_acceptance_below_its_floor_is_told_once_and_so_is_its_end() -> None:
@@ -95,6 +108,48 @@ def test_every_floor_can_be_crossed_both_ways(floor: float) -> None:
     rates = (0.0, 1.0, 0.0)
     found = alerts(alarm, (reading(60.0 * n, rate, drafts=9e4) for n, rate in enumerate(rates)))
     assert [alert.is_raised for alert in found] == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("known", "missing"),
+    [
+        ({"drafts": 50.0, "drafted": 200.0}, "no accepted tokens"),
+        ({"drafted": 200.0}, "no drafts and no accepted tokens"),
+        ({"drafts": 50.0, "accepted": 9.0}, "no draft tokens"),
+    ],
+)
+def test_a_rate_that_the_counters_do_not_tell_is_said_once_until_it_was_known(
+    known: dict[str, float], missing: str
+) -> None:
+    alarm, words = AcceptanceAlarm(0.5), "acceptance_floor 50.0% cannot be watched: /metrics tells"
+    assert take(alarm, [Reading(0.0, URL, Sample(0.0, 0.0))]) == []
+    told = take(alarm, (blind(t, **known) for t in range(1, 100)))
+    assert told == [(1 + UNKNOWN_S, f"{words} {missing}")]
+    assert take(alarm, (reading(t, 0.7) for t in range(100, 160))) == []
+    again = take(alarm, (blind(t, **known) for t in range(160, 300)))
+    assert again == [(160 + UNKNOWN_S, f"{words} {missing}")]
+
+
+def test_nothing_is_said_of_the_rate_of_an_engine_that_drafts_nothing() -> None:
+    for known in ({}, {"drafts": 0.0}, {"drafts": 0.0, "drafted": 0.0}):
+        assert take(AcceptanceAlarm(0.5), (blind(t, **known) for t in range(100))) == []
+
+
+def test_counters_that_are_away_for_a_moment_are_not_told() -> None:
+    seconds = [blind(t, drafts=50.0) if t % 15 else reading(t, 0.7) for t in range(200)]
+    assert take(AcceptanceAlarm(0.5), seconds) == []
+
+
+def test_that_an_engine_drafts_is_known_by_its_plugin_as_well() -> None:
+    def told(rounds: int) -> list[tuple[float, str]]:
+        states = (engine_state(drafts=rounds * t) for t in range(60))
+        seconds = (replace(blind(t), state=state) for t, state in enumerate(states))
+        return take(AcceptanceAlarm(0.5), seconds)
+
+    ((t, line),) = told(9)
+    assert t == 1 + UNKNOWN_S
+    assert line.endswith("no drafts and no draft tokens and no accepted tokens")
+    assert told(0) == []
 
 
 def test_a_check_above_the_maximum_is_told_once_and_so_is_its_end() -> None:

@@ -18,7 +18,7 @@ from specdeck.engine.client.webhook import Webhook
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.fingerprint.pins import PinFile, write_pin
 from specdeck.engine.metrics.window import Window
-from specdeck.engine.operations.alerts import Alert, CheckOutcome, Limits
+from specdeck.engine.operations.alerts import Alert, CheckOutcome, Limits, LimitUnwatched
 from specdeck.engine.operations.drift import Drift, DriftWatcher, FactsRead
 from specdeck.engine.operations.watches import (
     CHECKS_APART_S,
@@ -172,6 +172,25 @@ async def test_the_webhook_gets_drifts_and_alerts_each_of_its_kind(
     engine.found = fingerprint()
     _, failure = await take(watch, engine, 20.0)
     assert failure == NotPosted("the webhook of this drift answered 404")
+
+
+async def test_the_webhook_gets_a_limit_that_cannot_be_watched(
+    engine: NamedEngine, tmp_path: Path
+) -> None:
+    posted: list[dict[str, Any]] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        posted.append(json.loads(request.content))
+        return httpx.Response(204)
+
+    webhook = Webhook(Secret("https://hooks.example/x"), transport=httpx.MockTransport(answer))
+    watch = watching(engine, tmp_path, Limits(acceptance_floor=0.5), webhook=webhook)
+    blind = {"window": Window(1.0, drafts=50.0, drafted=200.0)}
+    found = [one for t in range(40) for one in await take(watch, engine, float(t), **blind)]
+    assert [type(one) for one in found] == [LimitUnwatched]
+    (body,) = posted
+    assert (body["event"], body["kind"]) == ("alert.unwatched", "alert")
+    assert (body["limit"], body["missing"]) == (0.5, ["accepted tokens"])
 
 
 async def test_an_alert_does_not_wait_for_a_fetch_that_is_under_way(
