@@ -169,7 +169,8 @@ class FactsUnavailable:
 
 @dataclass(frozen=True, slots=True)
 class NotComparable:
-    """An engine whose path has another name than the pin's, and whose facts cannot be had."""
+    """An engine whose facts cannot be had, and whose path has another name than the pin's, or
+    none that is known."""
 
     t: float
     """Unix time, seconds."""
@@ -178,15 +179,21 @@ class NotComparable:
     pin: Path
     reason: str
     """For one line."""
+    is_named: bool = True
+    """Whether the path's name is known, and is not the pin's."""
 
     @property
     def line(self) -> str:
         """For one line.
 
-        >>> NotComparable(0.0, "http://e:1", Path("/pins/demo.json"), "no answer").line
+        >>> pin = Path("/pins/demo.json")
+        >>> NotComparable(0.0, "http://e:1", pin, "no answer").line
         'not as pinned by name, and cannot be compared with demo.json: no answer'
+        >>> NotComparable(0.0, "http://e:1", pin, "no answer", is_named=False).line
+        'cannot be compared with demo.json: no answer'
         """
-        return f"not as pinned by name, and cannot be compared with {self.pin.name}: {self.reason}"
+        name = "not as pinned by name, and " if self.is_named else ""
+        return f"{name}cannot be compared with {self.pin.name}: {self.reason}"
 
     def as_json(self) -> dict[str, Any]:
         """What a webhook gets."""
@@ -218,6 +225,8 @@ class DriftWatcher:
         self._name: str | None = None
         """What stood for the path at the last fetch; None when it must be fetched."""
         self._fetched_at = float("-inf")
+        self._is_by_facts = False
+        """Whether nothing but facts told the path's name then."""
         self._is_busy = False
         self._mover: str | None = None
         """Whose sweep or trial moved k in the last reading."""
@@ -243,15 +252,15 @@ class DriftWatcher:
         """Whether `follow` has anything to do after this reading."""
         if self._is_busy:
             return False
-        self._note_mover(reading)
+        self._note_state(reading)
         moved = self._has_moved(reading) or self._is_mover_news(reading)
         return moved or (reading.up and self._pins.is_due(reading.t))
 
     async def follow(self, reading: Reading) -> AsyncIterator[DriftEvent]:
         """Look at the pin, and at the facts where they or the pin may have moved.
 
-        One whose facts cannot be had is asked again later; where its name is not the pin's, that
-        it cannot be compared is said once, until it could be.
+        One whose facts cannot be had is asked again later; where its name is not the pin's, or is
+        not known for `STALLED_S`, that it cannot be compared is said once, until it could be.
         """
         if self._is_busy:
             return
@@ -259,7 +268,7 @@ class DriftWatcher:
         try:
             for event in await self._reread_pin():
                 yield event
-            self._note_mover(reading)
+            self._note_state(reading)
             if self._is_mover_news(reading) and self._mover and self._detector:
                 self._is_mover_told = True
                 yield MovedMeanwhile(self._mover, self._detector.place)
@@ -268,6 +277,7 @@ class DriftWatcher:
             if reading.restarted:
                 self._obstacle = None
             name, self._fetched_at = _path_name(reading), reading.t
+            self._is_by_facts = name is None
             try:
                 found = await self._fetch(self.pinned)
             except SpecdeckError as error:
@@ -276,7 +286,7 @@ class DriftWatcher:
                     yield event
                 return
             # The path may have moved on since the reading; the next one tells.
-            at = name if reading.state is None else found.path
+            at = found.path if name is None or reading.state is not None else name
             is_final = found.progress.finished and self._mover is None
             self._name = at if is_final else ""
             for event in self.judge(found, reading.t):
@@ -317,13 +327,19 @@ class DriftWatcher:
         """What is to be said of an obstacle to the comparison that a fetch has met."""
         if obstacle != self._obstacle:
             self._obstacle, self._obstacle_since = obstacle, reading.t
-        if self._detector is None or self._mover is not None or self._is_obstacle_told:
+        if self._detector is None or self._is_obstacle_told:
             return
-        is_as_named = _path_name(reading) == self._detector.pinned.path
-        if is_as_named or reading.t - self._obstacle_since < patience_s:
+        name = _path_name(reading)
+        if name is None:
+            patience_s = STALLED_S  # a core that is busy for long answers neither
+        elif self._mover is not None or name == self._detector.pinned.path:
+            return
+        if reading.t - self._obstacle_since < patience_s:
             return
         self._is_obstacle_told = True
-        yield NotComparable(reading.t, reading.url, self._detector.place, reason)
+        yield NotComparable(
+            reading.t, reading.url, self._detector.place, reason, is_named=name is not None
+        )
 
     def adopt(self, pinned: Fingerprint, place: Path, t: float) -> Iterator[DriftEvent]:
         """Compare with a pin that was written here just now, which is no news from elsewhere."""
@@ -357,10 +373,14 @@ class DriftWatcher:
         self._detector, self._name = DriftDetector(pin.fingerprint, pin.place), None
         return PinMoved(pin.place, "found" if old is None else "replaced")
 
-    def _note_mover(self, reading: Reading) -> None:
-        """Who moves k at this moment; an engine that is away leaves it as it was."""
-        if not reading.up:
+    def _note_state(self, reading: Reading) -> None:
+        """Who moves k at this moment, and that an engine has its known name again; one that does
+        not tell leaves both as they were."""
+        if not reading.up or _is_nameless(reading):
             return
+        name = _path_name(reading)
+        if name is not None and name == self._name:
+            self._obstacle, self._is_obstacle_told = None, False
         mover = None if reading.state is None else reading.state.mover
         if mover != self._mover:
             self._mover, self._is_mover_told = mover, False
@@ -378,6 +398,9 @@ class DriftWatcher:
         if self._detector is None and not self._names_unpinned:
             return False
         name = _path_name(reading)
+        if name is None and self._detector is not None and _is_nameless(reading):
+            apart = POLICY_APART_S if self._is_by_facts and self._obstacle is None else APART_S
+            return reading.t - self._fetched_at >= apart
         if name is None or name == self._name:
             return False
         if self._name is not None and self._mover is not None:
@@ -385,6 +408,13 @@ class DriftWatcher:
         policy = reading.state.policy if reading.state is not None else "fixed"
         apart = APART_S if policy == "fixed" else POLICY_APART_S
         return self._name is None or reading.t - self._fetched_at >= apart
+
+
+def _is_nameless(reading: Reading) -> bool:
+    """Whether an engine that answers has a plugin that does not, as one broken by an upgrade."""
+    error = reading.control_error
+    is_silent = reading.up and reading.state is None and error is not None
+    return is_silent and not isinstance(error, Unsupported)
 
 
 def _path_name(reading: Reading) -> str | None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.support.fingerprints import Fingerprints, NamedEngine
 
-from specdeck.engine.errors import Unreachable, Unsupported, UsageError
+from specdeck.engine.errors import EngineError, Unreachable, Unsupported, UsageError
 from specdeck.engine.fingerprint.fingerprint import Progress, Unread
 from specdeck.engine.fingerprint.pins import APART_S as PIN_APART_S
 from specdeck.engine.fingerprint.pins import PinFile, write_pin
@@ -351,3 +351,63 @@ async def test_facts_that_get_no_further_cannot_be_compared(
     ((t, line),) = told
     assert t == 150 + STALLED_S
     assert line.endswith("prod.json: reading model.safetensors, 150.0 of 300.0 GB")
+
+
+def nameless(engine: NamedEngine, t: float) -> Reading:
+    """What a scrape brings where the plugin answers 500 and the counters are there."""
+    return engine.reading(t, state=None, control_error=EngineError("it answers 500"))
+
+
+async def test_an_engine_whose_plugin_fails_cannot_be_compared(
+    engine: NamedEngine, place: Path
+) -> None:
+    watcher = watch(engine, place)
+    assert await lines(watcher, engine.reading(0)) == []
+    engine.is_away = True
+    told = [(t, one) for t in range(10, 200) for one in await lines(watcher, nameless(engine, t))]
+    assert told == [(10 + STALLED_S, "cannot be compared with prod.json: no answer")]
+    engine.is_away = False
+    assert await lines(watcher, engine.reading(200)) == []
+    engine.is_away = True
+    told = [(t, one) for t in range(300, 500) for one in await lines(watcher, nameless(engine, t))]
+    assert [t for t, _ in told] == [300 + STALLED_S]
+
+
+async def test_a_plugin_that_fails_from_the_first_look_is_told_as_well(
+    engine: NamedEngine, place: Path
+) -> None:
+    watcher = watch(engine, place)
+    await watcher.open()
+    engine.is_away = True
+    told = [one for t in range(100) for one in await lines(watcher, nameless(engine, t))]
+    assert told == ["cannot be compared with prod.json: no answer"]
+
+
+async def test_a_plugin_that_fails_now_and_then_is_not_told(
+    engine: NamedEngine, place: Path
+) -> None:
+    watcher = watch(engine, place)
+    for t in range(0, 1000, 5):
+        engine.is_away = t % 50 > 0
+        reading = nameless(engine, t) if engine.is_away else engine.reading(t)
+        assert await lines(watcher, reading) == []
+
+
+async def test_facts_are_compared_where_the_state_alone_fails(
+    engine: NamedEngine, place: Path
+) -> None:
+    watcher = watch(engine, place)
+    await lines(watcher, engine.reading(0))
+    engine.found = fingerprint(live__k=5)
+    told = [one for t in range(10, 200) for one in await lines(watcher, nameless(engine, t))]
+    assert told == [f"drift from prod.json: knob changed: k 6 → 5; {OWN}"]
+    assert engine.fetches < 6
+
+
+async def test_a_plugin_that_fails_without_a_pin_is_asked_nothing(
+    engine: NamedEngine, place: Path
+) -> None:
+    watcher = watch(engine, place, is_pinned=False)
+    for t in range(100):
+        assert await lines(watcher, nameless(engine, t)) == []
+    assert engine.fetches == 0
