@@ -23,7 +23,7 @@ from specdeck.engine.client.webhook import Webhook
 from specdeck.engine.errors import UsageError
 from specdeck.engine.fingerprint.compare import Comparison, compare, leaves
 from specdeck.engine.fingerprint.export import Gauges
-from specdeck.engine.fingerprint.fingerprint import Fingerprint, Progress
+from specdeck.engine.fingerprint.fingerprint import STALLED_S, Fingerprint, Progress
 from specdeck.engine.fingerprint.name import is_name, layer_of, own_part
 from specdeck.engine.fingerprint.name_check import DOUBTS, check_names
 from specdeck.engine.fingerprint.pins import PinFile, read_pin
@@ -48,6 +48,8 @@ from specdeck.engine.text import format_table, format_value, parse_duration
 
 _MOMENT = re.compile(r"@(\d+)")
 _MOST_DIGITS = 18
+_STALL_LINE_S = 15.0
+"""Between two lines on stderr about an engine whose reading of its weights stands still."""
 _PROBE_LINES = 4
 """On stderr while an engine is probed, which takes a minute under load."""
 
@@ -455,24 +457,41 @@ def _log_notice(text: str) -> None:
     log(f"specdeck: {text}")
 
 
+class ReadingLog:
+    """Tells on stderr how far an engine is with reading its weights, and for how long it is waited
+    for one that gets no further."""
+
+    def __init__(self) -> None:
+        self._said = ""
+        self._next_s = _STALL_LINE_S
+
+    def write(self, progress: Progress, stalled_s: float) -> None:
+        """What is new of it; it has got no further for `stalled_s`."""
+        if progress.line() != self._said:
+            self._said = progress.line()
+            log(f"specdeck: the engine is {self._said}")
+        if not stalled_s:
+            self._next_s = _STALL_LINE_S
+        elif self._next_s <= stalled_s < STALLED_S:
+            self._next_s = stalled_s + _STALL_LINE_S
+            log(
+                f"specdeck: the engine has got no further for {stalled_s:.0f} s:"
+                f" given up in {STALLED_S - stalled_s:.0f} s"
+            )
+
+
 async def _fetch(fingerprints: Fingerprints, url: str, *, behaviour: bool = False) -> Fingerprint:
     """The engine's fingerprint; stderr says how far the reading and the probe are."""
-    said = ""
-
-    def log_progress(progress: Progress) -> None:
-        nonlocal said
-        if progress.line() != said:
-            said = progress.line()
-            log(f"specdeck: the engine is {said}")
+    reading = ReadingLog()
 
     def log_answer(done: int, of: int) -> None:
         if done % max(1, of // _PROBE_LINES) == 0:
             log(f"specdeck: {done} of {of} probes answered")
 
     if not behaviour:
-        return await fingerprints.fetch_finished(url, on_progress=log_progress)
+        return await fingerprints.fetch_finished(url, on_progress=reading.write)
     return await fingerprints.fetch_with_behaviour(
-        url, on_progress=log_progress, on_answer=log_answer
+        url, on_progress=reading.write, on_answer=log_answer
     )
 
 

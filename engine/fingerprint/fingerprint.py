@@ -38,6 +38,11 @@ class Unread:
         return cls(str(data["fact"]), str(data["reason"]))
 
 
+STALLED_S = 60.0
+"""For how long an engine may get no further with reading its own files, which tells every second or
+so how far it is."""
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
     """How far the engine is with reading its own weights and libraries."""
@@ -50,6 +55,11 @@ class Progress:
     held_engine_ms: float | None = None
     """For how long gathering kept the engine's main loop, once, before traffic. Time for which
     other work of the machine had the CPU does not count."""
+
+    @property
+    def place(self) -> tuple[int | None, str | None]:
+        """Where the reading is: the same as before where it got no further."""
+        return self.bytes, self.file
 
     def line(self) -> str:
         """For one line.

@@ -17,6 +17,7 @@ from specdeck.engine.client.life import Life, fetch_life
 from specdeck.engine.errors import EngineError, NotAnEngine, SpecdeckError, Unsupported
 from specdeck.engine.fingerprint.behaviour import Behaviour, ProbeAnswer, settle
 from specdeck.engine.fingerprint.fingerprint import (
+    STALLED_S,
     Fingerprint,
     Progress,
     Unread,
@@ -36,7 +37,8 @@ POLL_S = 0.5
 PATIENCE_S = 600.0
 """How long the engine may take to read its weights before a name is asked of it."""
 
-OnProgress = Callable[[Progress], None]
+OnProgress = Callable[[Progress, float], None]
+"""How far the reading is, and for how many seconds it has got no further."""
 
 _CACHE = re.compile(r"^vllm:cache_config_info\{(.*)\} ", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
@@ -69,7 +71,7 @@ async def fetch_fingerprint(
 async def fetch_finished(
     client: EngineClient,
     *,
-    on_progress: OnProgress = lambda _: None,
+    on_progress: OnProgress = lambda progress, stalled_s: None,
     wall: Callable[[], float] = time.time,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -77,14 +79,23 @@ async def fetch_finished(
 ) -> Fingerprint:
     """The fingerprint once the engine has read its own weights; `on_progress` hears how far it is.
 
-    Raises EngineError when that takes longer than `patience_s`.
+    Raises EngineError when that takes longer than `patience_s`, or gets no further for `STALLED_S`.
     """
     ends = clock() + patience_s
+    place, since = None, clock()
     while True:
         seen = await fetch_fingerprint(client, wall=wall)
         if seen.progress.finished:
             return seen
-        on_progress(seen.progress)
+        if seen.progress.place != place:
+            place, since = seen.progress.place, clock()
+        stalled_s = clock() - since
+        on_progress(seen.progress, stalled_s)
+        if stalled_s >= STALLED_S:
+            raise EngineError(
+                f"{client.url} has got no further for {stalled_s:.0f} s: {seen.progress.line()}",
+                remedy="see its log, and the disk that its weights lie on",
+            )
         if clock() >= ends:
             raise EngineError(
                 f"{client.url} has been {seen.progress.line()} for {patience_s:.0f} s",
@@ -269,7 +280,7 @@ def _arms(state: EngineState | None) -> tuple[dict[str, dict[str, Any]], list[st
 async def fetch_with_behaviour(
     client: EngineClient,
     *,
-    on_progress: OnProgress = lambda _: None,
+    on_progress: OnProgress = lambda progress, stalled_s: None,
     on_answer: Callable[[int, int], None] = lambda done, of: None,
 ) -> Fingerprint:
     """The finished fingerprint and the behaviour of one and the same start and path.

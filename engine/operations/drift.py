@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from specdeck.engine.errors import SpecdeckError, Unsupported
 from specdeck.engine.fingerprint.compare import Comparison, compare
-from specdeck.engine.fingerprint.fingerprint import Fingerprint
+from specdeck.engine.fingerprint.fingerprint import STALLED_S, Fingerprint
 from specdeck.engine.fingerprint.pins import Pin, PinFile
 from specdeck.engine.metrics.reading import Reading
 
@@ -25,9 +25,6 @@ POLICY_APART_S = 60.0
 
 FAILING_S = 15.0
 """For how long facts must fail to be fetched before it is said: an engine may be busy."""
-
-STALLED_S = 60.0
-"""For how long an engine must get no further with reading its own files before it is said."""
 
 Fetch = Callable[[Fingerprint | None], Awaitable[Fingerprint]]
 """Brings the fingerprint as it is now, to be compared with the pin that it is given."""
@@ -292,8 +289,8 @@ class DriftWatcher:
             for event in self.judge(found, reading.t):
                 yield event
             if not found.progress.finished:
-                done = found.progress.bytes, found.progress.file
-                for event in self._meet(done, STALLED_S, found.progress.line(), reading):
+                place = found.progress.place
+                for event in self._meet(place, STALLED_S, found.progress.line(), reading):
                     yield event
         finally:
             self._is_busy = False

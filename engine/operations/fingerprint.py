@@ -12,11 +12,12 @@ from typing import Any, Self
 from specdeck.engine.client.engine_client import EngineClient
 from specdeck.engine.errors import SpecdeckError, UsageError
 from specdeck.engine.fingerprint.compare import Comparison
-from specdeck.engine.fingerprint.fingerprint import Fingerprint, Progress
+from specdeck.engine.fingerprint.fingerprint import Fingerprint
 from specdeck.engine.fingerprint.name import Layer
 from specdeck.engine.fingerprint.name_check import DOUBTS, check_names
 from specdeck.engine.fingerprint.pins import PinFile, PinPlaces, write_pin
 from specdeck.engine.fingerprint.query import (
+    OnProgress,
     fetch_fingerprint,
     fetch_finished,
     fetch_with_behaviour,
@@ -139,11 +140,12 @@ class Fingerprints:
         self,
         engine: str,
         *,
-        on_progress: Callable[[Progress], None] = lambda progress: None,
+        on_progress: OnProgress = lambda progress, stalled_s: None,
     ) -> Fingerprint:
         """The fingerprint once the engine has read its weights.
 
-        `on_progress` hears how far the reading is. Raises SpecdeckError.
+        `on_progress` hears how far the reading is, and how long it has stood still. Raises
+        SpecdeckError.
         """
         async with self._client(engine) as client:
             found = await fetch_finished(client, on_progress=on_progress)
@@ -154,7 +156,7 @@ class Fingerprints:
         self,
         engine: str,
         *,
-        on_progress: Callable[[Progress], None] = lambda progress: None,
+        on_progress: OnProgress = lambda progress, stalled_s: None,
         on_answer: Callable[[int, int], None] = lambda done, of: None,
     ) -> Fingerprint:
         """The same with what the engine does; `on_answer` hears of each answer to a probe."""

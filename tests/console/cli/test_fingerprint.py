@@ -12,8 +12,10 @@ from tests.support.http_engine import serve_engine
 from tests.support.unread_stdout import unread_stdout
 
 from specdeck.console.cli.expectations import open_fingerprints
+from specdeck.console.cli.fingerprint import ReadingLog
 from specdeck.console.cli.main import outcome
 from specdeck.engine.client.webhook import Webhook
+from specdeck.engine.fingerprint.fingerprint import Progress
 from specdeck.engine.launch import process
 from specdeck.engine.launch.registry import Record
 
@@ -302,6 +304,21 @@ def test_verify_waits_for_weights_that_are_being_read(
     engine.progress = [reading, {"finished": True}]
     assert deck("verify", engine.url) == 0
     assert "reading m.safetensors, 1.0 of 100.0 GB" in capsys.readouterr().err
+
+
+def test_a_reading_that_stands_still_is_counted_down(
+    capsys: Captured,
+) -> None:
+    log = ReadingLog()
+    for second in (0, 5, 15, 16, 30, 0, 15, 45, 60):
+        log.write(Progress(False, 10**9, 10**10, "m"), float(second))
+    assert capsys.readouterr().err.splitlines() == [
+        "specdeck: the engine is reading m, 1.0 of 10.0 GB",
+        "specdeck: the engine has got no further for 15 s: given up in 45 s",
+        "specdeck: the engine has got no further for 30 s: given up in 30 s",
+        "specdeck: the engine has got no further for 15 s: given up in 45 s",
+        "specdeck: the engine has got no further for 45 s: given up in 15 s",
+    ]
 
 
 def test_show_says_in_json_as_well_that_facts_are_still_read(

@@ -1,6 +1,7 @@
 """Asking the probe set: both arms, the pin of a request, an engine that goes away."""
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -11,9 +12,17 @@ import pytest
 from specdeck.engine.client.engine_client import open_client
 from specdeck.engine.divergence.arms import describe_engine
 from specdeck.engine.errors import EngineError, NotAnEngine
-from specdeck.engine.fingerprint.fingerprint import MOST_UNREAD, Fingerprint, Unread, limit_unread
+from specdeck.engine.fingerprint.fingerprint import (
+    MOST_UNREAD,
+    STALLED_S,
+    Fingerprint,
+    Unread,
+    limit_unread,
+)
 from specdeck.engine.fingerprint.query import (
+    PATIENCE_S,
     PROBES,
+    fetch_finished,
     fetch_with_behaviour,
     parse_reply,
     probe_behaviour,
@@ -219,3 +228,41 @@ async def test_facts_whose_places_take_gigabytes_are_none(
     replies["/v1/specdeck/facts"] = told({"a": {"b": 1}})
     found, _ = await describe_engine(asking, None)
     assert found.details == {"a.b": 1}
+
+
+class ReadingEngine:
+    """Reads its weights as far as a test says, a clock beside it that its asker moves."""
+
+    def __init__(self, read_until_s: float) -> None:
+        self.now, self.heard, self._until_s = 0.0, list[float](), read_until_s
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        done = int(min(self.now, self._until_s)) * 10**9
+        progress = {"finished": False, "bytes": done, "total_bytes": 10**12, "file": "m"}
+        return httpx.Response(200, json={**told({"a": 1}), "progress": progress})
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    async def fetch(self) -> Fingerprint:
+        client = open_client("http://e:1", transport=httpx.MockTransport(self))
+        return await fetch_finished(
+            client, clock=lambda: self.now, sleep=self.sleep,
+            on_progress=lambda progress, stalled_s: self.heard.append(stalled_s),
+        )  # fmt: skip
+
+
+async def test_weights_that_are_read_no_further_are_waited_for_a_minute() -> None:
+    engine = ReadingEngine(100.0)
+    with pytest.raises(EngineError, match=r"no further for 60 s: reading m, 100.0 of 1000.0 GB"):
+        await engine.fetch()
+    assert engine.now == 100 + STALLED_S
+    assert max(engine.heard[:200]) < 2
+    assert engine.heard[-1] == STALLED_S
+
+
+async def test_weights_that_are_read_on_and_on_are_waited_for_as_long_as_before() -> None:
+    engine = ReadingEngine(math.inf)
+    with pytest.raises(EngineError, match="for 600 s"):
+        await engine.fetch()
+    assert engine.now == PATIENCE_S

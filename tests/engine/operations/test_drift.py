@@ -8,7 +8,7 @@ import pytest
 from tests.support.fingerprints import Fingerprints, NamedEngine
 
 from specdeck.engine.errors import EngineError, Unreachable, Unsupported, UsageError
-from specdeck.engine.fingerprint.fingerprint import Progress, Unread
+from specdeck.engine.fingerprint.fingerprint import STALLED_S, Progress, Unread
 from specdeck.engine.fingerprint.pins import APART_S as PIN_APART_S
 from specdeck.engine.fingerprint.pins import PinFile, write_pin
 from specdeck.engine.metrics.reading import Reading
@@ -16,7 +16,6 @@ from specdeck.engine.operations.drift import (
     APART_S,
     FAILING_S,
     POLICY_APART_S,
-    STALLED_S,
     Drift,
     DriftEvent,
     DriftWatcher,
