@@ -16,6 +16,8 @@ from typing import BinaryIO
 
 ABANDONED_S = 3600.0
 """The age at which a half-written file has no writer any more."""
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+"""Of an OSError: the disk, or this user's part of it, is full."""
 STREAM_S = 5.0
 """For whoever reads a pipe, to take what is written to it."""
 _OURS = re.compile(r"[0-9a-f]{16}|[0-9]+")
@@ -84,9 +86,11 @@ def write_whole(path: Path, *, mode: int = 0o666, over: bool = True) -> Iterator
             partial.replace(path)
         else:
             _move_beside(partial, path)
-    except BaseException:
+    except BaseException as error:
         with suppress(OSError):
             partial.unlink()
+        if isinstance(error, OSError) and error.filename is None and error.errno in NO_ROOM:
+            error.filename = str(path)  # the system does not say which file it has none for
         raise
     _remove_abandoned(path)
 

@@ -29,6 +29,7 @@ from specdeck.console.cli.output import (
 from specdeck.console.cli.signals import exit_interrupted, interrupt_at_signals
 from specdeck.engine.client.secret import hide_secrets
 from specdeck.engine.errors import ConfigError, SpecdeckError, UsageError, find_shortage
+from specdeck.engine.files import NO_ROOM
 
 if TYPE_CHECKING:
     from specdeck.console.cli.typed_credentials import TypedCredentials
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 OWN_FAILURE = 70
 """EX_SOFTWARE of sysexits.h: a script must not take it for a check that failed."""
 
-_LOST = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+_LOST = {*NO_ROOM, errno.EFBIG, errno.EIO}
 """What becomes of output that its place has no room for; no file is named then."""
 
 COMMANDS = {
@@ -218,7 +219,8 @@ def _from_system(error: OSError) -> SpecdeckError:
     if (shortage := find_shortage(error)) is not None:  # whichever file was the next
         return shortage
     if error.filename is not None:
-        return UsageError(f"{str(error.filename)[:200]}: {reason}", remedy="check the path")
+        remedy = "make room there" if error.errno in NO_ROOM else "check the path"
+        return UsageError(f"{str(error.filename)[:200]}: {reason}", remedy=remedy)
     if error.errno == errno.ENOENT and _is_folder_gone():  # getcwd has no name for it
         return UsageError("the current folder is gone", remedy="go to another one")
     if error.errno in _LOST:

@@ -103,6 +103,9 @@ def _body(path: Path) -> dict[str, Any]:
 APART_S = 3.0
 """Between two looks at a pin's file."""
 
+_LONGEST = 200
+"""Characters of a URL in a file's name, which has 255 bytes at most."""
+
 _Mark = tuple[int, int, int]
 
 
@@ -128,7 +131,10 @@ class PinPlaces:
 
     @property
     def _by_url(self) -> Path:
-        return self.folder / f"{re.sub(r'[^A-Za-z0-9.]+', '-', self.url).strip('-')}.json"
+        safe = re.sub(r"[^A-Za-z0-9.]+", "-", self.url).strip("-")
+        if len(safe) > _LONGEST:
+            safe = f"{safe[:_LONGEST]}-{_digits(self.url)}"
+        return self.folder / f"{safe}.json"
 
     def find(self) -> Path:
         """Where a pin is read: `home`, unless there is one under the URL alone."""
@@ -149,8 +155,11 @@ def file_name(name: str) -> str:
     """
     safe = re.sub(r"[^A-Za-z0-9._-]+", "-", name).lstrip(".-")[:80]
     safe = f"engine-{safe}" if re.match(r"https?-", safe) else safe or "engine"
-    digits = hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:8]
-    return safe if safe == name else f"{safe}-{digits}"
+    return safe if safe == name else f"{safe}-{_digits(name)}"
+
+
+def _digits(name: str) -> str:
+    return hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:8]
 
 
 @dataclass(frozen=True, slots=True)

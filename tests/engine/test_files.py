@@ -169,3 +169,9 @@ def test_a_file_that_has_nothing_to_read_yet_is_none(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(files, "open_file", lambda path: Waiting())
     with pytest.raises(OSError, match="not a file with an end"):
         read_file(Path("/proc/kmsg"), most=4)
+
+
+def test_a_disk_without_room_says_for_which_file(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No space left") as raised, write_whole(tmp_path / "a"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert raised.value.filename == str(tmp_path / "a")

@@ -199,3 +199,12 @@ def test_a_file_is_looked_at_every_few_seconds_also_when_the_clock_is_set_back()
     begun = [t for t in range(1000, 1010) if pins.is_due(t)]
     assert begun == list(range(1000, 1010, int(APART_S)))
     assert pins.is_due(10.0)
+
+
+def test_a_pin_under_a_long_url_has_a_name_that_a_file_can_have(
+    tmp_path: Path, fingerprints: Any
+) -> None:
+    one, other = (PinPlaces(tmp_path, f"{URL}/{'n' * 300}{end}") for end in "ab")
+    assert one.home != other.home
+    write_pin(fingerprints.seen(), one.home)
+    assert one.find() == one.home
