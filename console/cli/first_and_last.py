@@ -1,16 +1,26 @@
-"""A signal in a command's first and last moments, when nothing is there to be tidied up.
+"""A signal in a command's first and last moments, when nothing is there to be tidied up; and what
+a command cannot begin without.
 
 Imported before all else, so it imports next to nothing: until then a signal ends Python, and the
 process with the signal's own number.
 """
 
+from __future__ import annotations
+
 # What `signal` is made of, whose enums alone take as long to import as all else here.
 import _signal  # type: ignore[import-not-found]
 import atexit
 import os
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # as `typing` has it, which takes its time to be imported
+    from collections.abc import Callable
 
 INTERRUPTED = 130
 """The exit code of a command that a signal has ended."""
+
+WRONG_USAGE = 2
 
 _NUMBERS = (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGQUIT)
 
@@ -23,6 +33,16 @@ def exit_at_signals() -> None:
     for number in _NUMBERS:
         if _signal.getsignal(number) != _signal.SIG_IGN:
             _signal.signal(number, lambda *_: os._exit(INTERRUPTED))
+
+
+def require_clock(wall: Callable[[], float] = time.time) -> None:
+    """Ends the process with one line where the machine's clock, `wall`, has no time that Python can
+    tell: its own modules fail to be imported then."""
+    try:
+        wall()
+    except OverflowError:
+        os.write(2, b"specdeck: the clock of this machine is beyond the year 2262: set it\n")
+        raise SystemExit(WRONG_USAGE) from None
 
 
 def keep_exit_code() -> None:
