@@ -21,8 +21,9 @@ def fall(request: Request, t: float) -> float:
     return 0.72 if t < FALL else 0.1
 
 
-def record_fall(path: Path, end: int, *, since: int = 0) -> Traffic:
-    """A reading a second and cohorts a minute, from `since` on; the traffic of the whole time."""
+def record_fall(path: Path, end: int, *, since: int = 0, gap: range = range(0)) -> Traffic:
+    """A reading a second and cohorts a minute, from `since` on and not in `gap`; the traffic of the
+    whole time."""
     traffic = Traffic(1, accept=fall, rate=1.5, step_s=1.0)
     box = open_box(path, URL, name="demo")
     assert box is not None
@@ -31,7 +32,8 @@ def record_fall(path: Path, end: int, *, since: int = 0) -> Traffic:
         for second in range(end + 1):
             if second and second % 60 == 0:
                 traffic.run(60.0, pieces=1)
-            if second < since:
+            if second < since or second in gap:
+                before = None
                 continue
             accepted = 30.0 * min(second, FALL) + 4.0 * max(0, second - FALL)
             sample = busy_sample(second, t=T0 + second, start=T0, accepted=accepted)

@@ -127,3 +127,12 @@ def test_what_was_recorded_for_a_moment_only_knows_the_life_before_the_fall(
         assert found.source == "life"
         assert found.span.end <= T0 + FALL
         assert found.span.total.requests > 500
+
+
+def test_an_engine_is_compared_with_the_time_before_a_gap_that_it_fell_in(tmp_path: Path) -> None:
+    gap = range(FALL - 150, FALL + 150)
+    record_fall(tmp_path / "a.db", FALL + 600, gap=gap)
+    with closing(History(tmp_path / "a.db")) as history:
+        found = recall_before(history, T0 + FALL + 600)
+    assert found is not None
+    assert found.span.end <= T0 + gap.start
