@@ -486,16 +486,22 @@ def _find_falls(
     first: Fall | None = None
     for figure in figures:
         same = [one for one in listed if one.figure == figure]
-        first = first or max(same, key=lambda one: one.share, default=None)
+        first = first or max(same, key=_weigh, default=None)
         if first is None and (small := _find_small_fall(history, span, figure)) is not None:
             first = place_at_gap(history, small, coverage)
     if first is None:
         return ()
-    further = sorted((one for one in listed if one is not first), key=lambda one: -one.share)
+    further = sorted((one for one in listed if one is not first), key=_weigh, reverse=True)
     rest = list(further[:_MOST_FURTHER])
     if first.figure == "acceptance" and (speed := _find_speed(history, first)) is not None:
         rest.append(speed)
     return (first, *sorted(rest, key=lambda one: one.t))
+
+
+def _weigh(fall: Fall) -> tuple[bool, float]:
+    """How much a fall says, to be compared: one while nothing was drafted may be of other work that
+    came after it, and stands behind all others."""
+    return fall.silence != "unknown", fall.share
 
 
 def _is_same(across: Fall, fall: Fall) -> bool:

@@ -132,7 +132,9 @@ def recall_before(history: History, t: float) -> Baseline | None:
     """
     start = t - HOUR_S - _BEFORE_S
     coverage = measure_coverage(history.readings(start, t), start, t)
-    falls = [*list_falls(history, start, t), *list_falls_across(history, coverage)]
+    falls = [*list_falls(history, start, t)]
+    # After a time without drafts there may be other work, which is not worse for that.
+    falls += [one for one in list_falls_across(history, coverage) if one.silence != "unknown"]
     if not falls:
         return recall_hour_ago(history, t)
     first = min(one.earliest for one in falls)

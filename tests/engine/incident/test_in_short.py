@@ -72,3 +72,22 @@ async def test_a_fall_beside_a_gap_has_its_second(tmp_path: Path) -> None:
     short = await write_short(tmp_path, [*range(300), *range(480, 1200)])
     assert "acceptance fell from 60% to 8% at once (within a second)" in short
     assert "between" not in short
+
+
+async def test_a_fall_while_nothing_was_drafted_does_not_hide_a_recorded_one(
+    tmp_path: Path,
+) -> None:
+    live, readings, drafted, accepted = LiveEngine(), [], 0.0, 0.0
+    for n in range(1200):
+        rate = 0.9 if n < 200 else 0.0 if n < 400 else 0.3 if n < 700 else 0.15
+        is_idle = 200 <= n < 400
+        drafted, accepted = drafted + 50.0 * (not is_idle), accepted + 50.0 * rate
+        sample = busy_sample(n, drafted=drafted, accepted=accepted, drafts=drafted / 5)
+        readings.append(await live.look(START + n, sample, STATE))
+    path = box_path(tmp_path, URL)
+    record(path, readings, rows=60).close()
+    span = Span(START, START + 1200)
+    with closing(History(path)) as history:
+        made = assemble(Sources(URL, "demo", history=history), span, None, written=span.end)
+    assert [one.silence for one in made.falls] == [None, "unknown"]
+    assert made.falls[0].t == pytest.approx(START + 700, abs=3)
