@@ -68,7 +68,8 @@ def read_file(path: Path, *, most: int, own: bool = False) -> bytes:
 def write_whole(path: Path, *, mode: int = 0o666, over: bool = True) -> Iterator[BinaryIO]:
     """A file to write to that is at `path` whole when this ends, and not at all where it fails.
 
-    The folder has to exist. The file has the permissions `mode`, without those of the umask. What a
+    The folder has to exist. The file has the permissions `mode`, without those of the umask, and
+    none that the file in whose place it comes does not have: who made that private meant it. What a
     killed writer of the same file has left is removed. Raises OSError, also for a device or a
     pipe at `path`, and FileExistsError where something has come there meanwhile, unless it is to be
     written `over`.
@@ -78,7 +79,7 @@ def write_whole(path: Path, *, mode: int = 0o666, over: bool = True) -> Iterator
     _refuse_special(path)
     partial = path.with_name(f"{_partial_start(path)}{os.urandom(8).hex()}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(partial, flags, mode)
+    descriptor = os.open(partial, flags, mode & _permissions(path))
     try:
         with open(descriptor, "wb") as file:
             yield file
@@ -93,6 +94,14 @@ def write_whole(path: Path, *, mode: int = 0o666, over: bool = True) -> Iterator
             error.filename = str(path)  # the system does not say which file it has none for
         raise
     _remove_abandoned(path)
+
+
+def _permissions(path: Path) -> int:
+    """Those of what is at `path`; all where there is nothing."""
+    try:
+        return stat.S_IMODE(path.stat().st_mode)  # of a link, what it leads to
+    except OSError:
+        return 0o777
 
 
 def _partial_start(path: Path) -> str:

@@ -88,6 +88,21 @@ def test_a_file_for_its_owner_alone_is_so_from_its_first_byte(tmp_path: Path) ->
     assert (path.read_text(), path.stat().st_mode & 0o777) == ("new", 0o600)
 
 
+@pytest.mark.parametrize(("before", "after"), [(0o600, 0o600), (0o640, 0o640), (0o666, 0o644)])
+def test_a_file_that_is_replaced_is_not_opened_to_others(
+    tmp_path: Path, before: int, after: int
+) -> None:
+    path = tmp_path / "report.json"
+    path.touch()
+    path.chmod(before)
+    mask = os.umask(0o022)
+    try:
+        replace_file(path, "new")
+    finally:
+        os.umask(mask)
+    assert path.stat().st_mode & 0o777 == after
+
+
 def test_a_regular_file_is_read_up_to_its_bound(tmp_path: Path) -> None:
     path = tmp_path / "record.json"
     path.write_bytes(b"12345")
