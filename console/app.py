@@ -74,7 +74,7 @@ _CUT_S = 1.0
 
 @runtime_checkable
 class _TypesAhead(Protocol):
-    """A dialog that is typed to before it is drawn."""
+    """A screen that is typed to before there is what takes its keys."""
 
     def type_ahead(self, key: Key) -> bool:
         """Whether it takes a key that came too early."""
@@ -346,7 +346,24 @@ class Console(App[str]):
             if self._leaving:
                 return
             await self._wait_for_screen()
+            # At once: on its way through the screen, the next key would overtake it.
+            if (
+                isinstance(event, Key)
+                and not event.is_forwarded
+                and self.focused is None
+                and self._is_typed_ahead(event)
+            ):
+                return
         await super().on_event(event)
+
+    def _is_typed_ahead(self, key: Key) -> bool:
+        return isinstance(self.screen, _TypesAhead) and self.screen.type_ahead(key)
+
+    def on_key(self, key: Key) -> None:
+        """A key that was on its way through the screen below belongs to the one that came then."""
+        if self._is_typed_ahead(key):
+            # It may have closed the dialog: the screen below must not take it as well.
+            key.prevent_default()
 
     async def _wait_for_screen(self) -> None:
         """A key that is typed ahead is the next screen's, whose widgets may not be there yet."""
@@ -542,12 +559,6 @@ class Console(App[str]):
             self.switch_screen(found)
         else:
             self.push_screen(found)
-
-    def on_key(self, key: Key) -> None:
-        """A key that nothing has taken belongs to a dialog that is still to get its line."""
-        if isinstance(self.screen, _TypesAhead) and self.screen.type_ahead(key):
-            # It may have closed the dialog: the screen below must not take it as well.
-            key.prevent_default()
 
     def keys_on(self, screen: Screen[Any]) -> tuple[keys.Key, ...]:
         """The keys that mean something on a screen."""

@@ -73,6 +73,18 @@ class Key:
     searched: bool = True
     """Whether the palette offers it; what only moves a cursor is no command."""
 
+    @property
+    def steers(self) -> bool:
+        """Whether it changes the engine, or what it has to do.
+
+        >>> [key.id for key in KEYS if key.steers and key.group != "Speculation"]
+        ['tuning.parameters', 'parameters.undo', 'why.trial', 'load.next']
+        """
+        return self.group == "Speculation" or self.id in _STEERING
+
+
+_STEERING = frozenset({"tuning.parameters", "parameters.undo", "why.trial", "load.next"})
+"""What steers from other groups."""
 
 KEYS: tuple[Key, ...] = (
     Key("k.more", ("plus", "equals_sign"), "change_k(1)", "k", "Draft one more token per round.",

@@ -17,6 +17,7 @@ from tests.support.screen_text import screen_text
 from textual.command import CommandList, CommandPalette
 from textual.events import Key
 from textual.screen import Screen
+from textual.widgets import Input
 from textual.widgets._toast import Toast
 from textual.widgets.option_list import Option
 from textual.worker import WorkerFailed
@@ -711,18 +712,91 @@ async def test_a_command_that_is_chosen_twice_at_once_runs_once(
     assert [change.k for change in engine.asked] == [2]
 
 
-@pytest.mark.parametrize("typed", ["", "help", "set k 2"])
+def type_at_once(app: App[str], *keys: str) -> None:
+    """As from one write: nothing is waited for between the keys."""
+    for key in keys:
+        app.post_message(Key("space" if key == " " else key, key if len(key) == 1 else None))
+
+
+@pytest.mark.parametrize(
+    ("typed", "asked"), [("", []), ("help", []), ("load", []), ("set k 2", [2])]
+)
 async def test_enter_runs_no_command_that_was_not_found(
-    typed: str, kit: type[Kit], console: MakeConsole
+    typed: str, asked: list[int], kit: type[Kit], console: MakeConsole
 ) -> None:
     engine = kit.engine(kit.run(5))
     app = console(engine)
     async with run(app) as pilot:
-        for key in ("ctrl+p", *typed, "enter"):  # as from one write
-            app.post_message(Key("space" if key == " " else key, key if len(key) == 1 else None))
+        type_at_once(app, "ctrl+p", *typed, "enter")
         await settle(pilot)
+        await wait_until(pilot, lambda: len(engine.asked) == len(asked))
     assert app.crash is None
-    assert [change.k for change in engine.asked] in ([], [2] if typed else [])
+    assert [change.k for change in engine.asked] == asked
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_help_that_is_typed_into_the_palette_is_help(
+    at_once: bool, kit: type[Kit], console: MakeConsole
+) -> None:
+    engine = kit.engine(kit.run(5))
+    app = console(engine)
+    async with run(app) as pilot:
+        for key in ("ctrl+p", *"help", "enter"):
+            type_at_once(app, key)
+            if not at_once:
+                await settle(pilot)
+        await wait_until(pilot, lambda: isinstance(app.screen, HelpScreen))
+    assert engine.asked == []
+
+
+async def test_the_palette_finds_no_command_by_letters_from_here_and_there(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    from specdeck.console.palette import Palette
+
+    app = console(kit.engine(kit.run(3)))
+    async with run(app):
+        palette = Palette(app.screen)
+        found = {
+            typed: [str(hit.text) async for hit in palette.search(typed)]
+            for typed in ("help", "hlp", "to 4", "SET k 2", "?")
+        }
+    assert found == {
+        "help": ["Console: Show every key"],
+        "hlp": [],
+        "to 4": ["Speculation: Set k to 4"],
+        "SET k 2": ["Speculation: Set k to 2"],
+        "?": [],
+    }
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_down_is_of_the_list_for_what_is_typed(
+    at_once: bool, kit: type[Kit], console: MakeConsole
+) -> None:
+    engine = kit.engine(kit.run(5))
+    app = console(engine)
+    async with run(app) as pilot:
+        await press(pilot, "ctrl+p")
+        for key in (*"set k", "down", "down", "enter"):
+            type_at_once(app, key)
+            if not at_once:
+                await settle(pilot)
+        await wait_until(pilot, lambda: engine.asked)
+    assert [change.k for change in engine.asked] == [2]
+
+
+async def test_what_is_typed_at_once_into_the_palette_is_in_its_line(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    engine = kit.engine(kit.run(5))
+    app = console(engine)
+    async with run(app) as pilot:
+        type_at_once(app, "ctrl+p", *"q3+set k 2?t")
+        await settle(pilot)
+        assert isinstance(app.screen, CommandPalette)
+        assert app.screen.query_one(Input).value == "q3+set k 2?t"
+    assert engine.asked == []
 
 
 async def test_leaving_lets_work_that_was_cancelled_tidy_up_and_cancels_it_once(
