@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
+from textual.events import Key
 from textual.screen import Screen
 
 from specdeck.console.context import ConsoleContext
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 SLOW_S = 5.0
 """Between two paintings of figures on a poor line."""
 
+TYPING_S = 0.5
+"""Between two keys that are typed without looking up, at most."""
+
 
 class EngineScreen(Screen[None]):
     """Shows the engine that is selected, and is painted once for each of its readings."""
@@ -38,6 +43,8 @@ class EngineScreen(Screen[None]):
         self.controller = controller
         self.context = context
         self._unsubscribe: Callable[[], None] = lambda: None
+        self._typed_until = float("-inf")
+        """Keys are meant for a dialog that did not open, by the clock of Textual's events."""
         self._drawn_news: object = None
         self._drawn_at = float("-inf")
 
@@ -127,6 +134,21 @@ class EngineScreen(Screen[None]):
         """Whether nothing can be done here, as another moment than now is shown; says so."""
         return self.timeline.refuse(self.context.local, self.key_label("time.now"))
 
+    def drop_what_is_typed(self) -> None:
+        """To be called where the key of a dialog opens none, with the reason told.
+
+        Whoever types on without looking up means the dialog: here, a digit would be a k.
+        """
+        self._typed_until = time.monotonic() + TYPING_S
+
+    def type_ahead(self, key: Key) -> bool:
+        """Whether a key was typed for a dialog that did not open; enter and esc were its last."""
+        if key.time > self._typed_until or key.key.startswith("ctrl+"):
+            return False
+        is_last = key.key in ("enter", "escape")
+        self._typed_until = float("-inf") if is_last else key.time + TYPING_S
+        return True
+
     def action_time_step(self, by: int) -> None:
         """A step back or forward."""
         self.timeline.step(by)
@@ -158,6 +180,7 @@ class EngineScreen(Screen[None]):
         timeline, local = self.timeline, self.context.local
         recorded = timeline.describe_bounds(local)
         if recorded is None:
+            self.drop_what_is_typed()
             return
 
         def read(text: str) -> float | None:
@@ -192,6 +215,7 @@ class EngineScreen(Screen[None]):
         if obstacle is not None:
             controller.tell(obstacle.line(), "warn")
             self.say(obstacle.line(), bad=True)
+            self.drop_what_is_typed()
             return
         dialog = TrialDialog(self.track, suggested)
 
@@ -329,14 +353,9 @@ class SteeringScreen(EngineScreen):
     def action_arm(self) -> None:
         """Allow changes, after a question where specdeck did not start the engine."""
         controller = self.controller
-        if self.track.recorded:
-            controller.wish(Change())
-            return
-        if controller.engine.armed:
-            controller.tell("control is armed already", "muted", kind="control")
-            return
-        if self.context.owned:
-            controller.arm()
+        if self.track.recorded or controller.engine.armed or self.context.owned:
+            self._arm_unasked()
+            self.drop_what_is_typed()
             return
         index = controller.selected
 
@@ -346,6 +365,15 @@ class SteeringScreen(EngineScreen):
 
         question = _arm_dialog(controller.engine.name, self.key_label("change.undo"))
         self.app.push_screen(question, arm)
+
+    def _arm_unasked(self) -> None:
+        controller = self.controller
+        if self.track.recorded:
+            controller.wish(Change())
+        elif controller.engine.armed:
+            controller.tell("control is armed already", "muted", kind="control")
+        else:
+            controller.arm()
 
 
 def _arm_dialog(name: str, undo: str) -> Dialog:

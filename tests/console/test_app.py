@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.memory_audit import MemoryAudit
-from tests.support.pilot import press, run, settle
+from tests.support.pilot import press, run, settle, type_at_once
 from tests.support.pilot import until as wait_until
 from tests.support.screen_text import screen_text
 from textual.command import CommandList, CommandPalette
@@ -712,12 +712,6 @@ async def test_a_command_that_is_chosen_twice_at_once_runs_once(
     assert [change.k for change in engine.asked] == [2]
 
 
-def type_at_once(app: App[str], *keys: str) -> None:
-    """As from one write: nothing is waited for between the keys."""
-    for key in keys:
-        app.post_message(Key("space" if key == " " else key, key if len(key) == 1 else None))
-
-
 @pytest.mark.parametrize(
     ("typed", "asked"), [("", []), ("help", []), ("load", []), ("set k 2", [2])]
 )
@@ -784,6 +778,30 @@ async def test_down_is_of_the_list_for_what_is_typed(
                 await settle(pilot)
         await wait_until(pilot, lambda: engine.asked)
     assert [change.k for change in engine.asked] == [2]
+
+
+async def test_a_moment_that_is_typed_where_nothing_is_recorded_steers_nothing(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    engine = kit.engine(kit.run(5))
+    app = console(engine)
+    async with run(app) as pilot:
+        type_at_once(app, "g", *"-2m 03:10", "enter", gap_s=0.12)
+        await settle(pilot)
+        assert isinstance(app.screen, LiveScreen)
+    assert engine.asked == []
+
+
+async def test_the_answer_of_a_question_that_is_not_asked_steers_nothing(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    engine = kit.engine(kit.run(5))
+    app = console(engine)
+    async with run(app) as pilot:
+        type_at_once(app, "c", "a", gap_s=0.12)
+        await settle(pilot)
+        assert said(app)[-1] == "control is armed already"
+    assert engine.asked == []
 
 
 async def test_what_is_typed_at_once_into_the_palette_is_in_its_line(

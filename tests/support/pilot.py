@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from textual.events import Key
 
 from specdeck.console.app import Console
 from tests.support.listed_engine import ListedEngine
@@ -53,6 +55,18 @@ async def press(pilot: Pilot[str], *keys: str) -> None:
     """Presses keys, and returns when the console has done all that they ask."""
     await pilot.press(*keys)
     await settle(pilot)
+
+
+def type_at_once(app: App[str], *keys: str, gap_s: float = 0.0) -> None:
+    """Types as a terminal sends what was typed ahead: no key waits for what the last one did.
+
+    `gap_s` is how far apart they were typed.
+    """
+    began = time.monotonic()
+    for number, key in enumerate(keys):
+        event = Key("space" if key == " " else key, key if len(key) == 1 else None)
+        event.time = began + number * gap_s
+        app.post_message(event)
 
 
 @asynccontextmanager

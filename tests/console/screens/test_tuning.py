@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.memory_audit import MemoryAudit
-from tests.support.pilot import press, run, settle, until
+from tests.support.pilot import press, run, settle, type_at_once, until
 from tests.support.readings import START
 from tests.support.screen_text import screen_text
 from tests.support.tuned_engine import (
@@ -23,9 +23,9 @@ from tests.support.tuned_engine import (
     TunedEngine,
     tuning,
 )
-from textual.events import Key
 from textual.widgets import Input, Label, OptionList
 
+from specdeck.console.screens.engine_screen import TYPING_S
 from specdeck.console.screens.live.screen import LiveScreen
 from specdeck.console.screens.tuning.dialogs import (
     ParametersScreen,
@@ -66,6 +66,8 @@ if TYPE_CHECKING:
 
 Compare = Callable[..., bool]
 MakeTuned = Callable[..., tuple["App[str]", TunedClient, list[Change]]]
+PAUSE = "specdeck.console.screens.engine_screen.TYPING_S"
+"""After a refusal, until keys are meant for the screen again."""
 
 
 @pytest.fixture
@@ -394,7 +396,8 @@ async def test_b_opens_the_breaker_by_hand_and_resets_it(kit: type[Kit], tuned: 
     assert audit.actions[0].after == {"breaker": "open"}
 
 
-async def test_read_only_says_how_to_arm(tuned: MakeTuned) -> None:
+async def test_read_only_says_how_to_arm(tuned: MakeTuned, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PAUSE, 0.0)
     app, _, changes = tuned(armed=False)
     async with app.run_test(size=(80, 24)) as pilot:
         await opened(pilot)
@@ -444,7 +447,10 @@ async def test_a_trial_takes_what_set_takes(kit: type[Kit], tuned: MakeTuned) ->
     )
 
 
-async def test_z_takes_a_trial_back(kit: type[Kit], tuned: MakeTuned) -> None:
+async def test_z_takes_a_trial_back(
+    kit: type[Kit], tuned: MakeTuned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PAUSE, 0.0)
     app, _, changes = tuned(state=replace(kit.state, trial="changed"))
     async with run(app) as pilot:
         await press(pilot, "T")
@@ -595,11 +601,38 @@ async def test_what_is_typed_right_after_the_key_of_a_trial_is_tried(
     async with run(app) as pilot:
         if screen == "tuning":
             await press(pilot, "u")
-        for key in ("T", "3", "enter"):  # as from one write: nothing is waited for in between
-            app.post_message(Key(key, key if len(key) == 1 else None))
+        type_at_once(app, "T", "3", "enter")
         await until(pilot, lambda: bool(changes))
     (change,) = changes
     assert (change.k, change.judge, change.trial_s) == (3, True, 40.0)
+
+
+@pytest.mark.parametrize("screen", ["live", "tuning"])
+@pytest.mark.parametrize("gap_s", [0.0, 0.12, 0.4])
+async def test_what_is_typed_for_a_trial_that_is_refused_steers_nothing(
+    kit: type[Kit], tuned: MakeTuned, screen: str, gap_s: float
+) -> None:
+    app, _, changes = tuned(state=replace(kit.state, trial="changed"))
+    async with run(app) as pilot:
+        if screen == "tuning":
+            await press(pilot, "u")
+        type_at_once(app, "T", "3", "tab", "-", "2", "enter", gap_s=gap_s)
+        await settle(pilot)
+        assert said(app)[-1] == "a trial is already running: z takes it back"
+        assert isinstance(app.screen, LiveScreen if screen == "live" else TuningScreen)
+        assert changes == []
+        await press(pilot, "t")  # whoever has read it steers on
+    assert [change.mode for change in changes] == ["target-only"]
+
+
+async def test_a_pause_after_a_refusal_ends_what_was_typed_for_the_dialog(
+    kit: type[Kit], tuned: MakeTuned
+) -> None:
+    app, _, changes = tuned(state=replace(kit.state, trial="changed"))
+    async with run(app) as pilot:
+        type_at_once(app, "T", "2", gap_s=2 * TYPING_S)
+        await until(pilot, lambda: changes)
+    assert [change.k for change in changes] == [2]
 
 
 async def test_a_slow_engine_has_no_key_of_a_trial_or_parameter_steer_it(
