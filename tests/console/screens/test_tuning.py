@@ -100,6 +100,18 @@ def rows(app: App[str], name: str) -> str:
     return "\n".join("".join(cell.text for cell in row.left) for row in shown)
 
 
+def have_tuning_wait(client: TunedClient, patch: pytest.MonkeyPatch) -> asyncio.Event:
+    """From here on the engine tells its tuning once the event is set."""
+    answered, tell = asyncio.Event(), client.tuning
+
+    async def tell_late() -> Tuning:
+        await answered.wait()
+        return await tell()
+
+    patch.setattr(client, "tuning", tell_late)
+    return answered
+
+
 async def opened(pilot: Pilot[str]) -> None:
     await settle(pilot)
     await press(pilot, "u")
@@ -639,14 +651,8 @@ async def test_a_slow_engine_has_no_key_of_a_trial_or_parameter_steer_it(
     tuned: MakeTuned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app, client, changes = tuned()
-    answered, tell = asyncio.Event(), client.tuning
-
-    async def tell_late() -> Tuning:
-        await answered.wait()
-        return await tell()
-
     async with run(app) as pilot:
-        monkeypatch.setattr(client, "tuning", tell_late)
+        answered = have_tuning_wait(client, monkeypatch)
         await pilot.press("T")
         dialog = app.screen
         assert isinstance(dialog, TrialDialog)
@@ -667,17 +673,11 @@ async def test_the_suggestion_follows_the_tuning_that_comes_late(
     tuned: MakeTuned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app, client, _ = tuned()
-    answered, tell = asyncio.Event(), client.tuning
-
-    async def tell_late() -> Tuning:
-        await answered.wait()
-        return await tell()
-
     async with run(app) as pilot:
         controller = live(app).controller
         known = controller.track
         controller.tracks[0] = replace(known, tuning=None)
-        monkeypatch.setattr(client, "tuning", tell_late)
+        answered = have_tuning_wait(client, monkeypatch)
         await pilot.press("T")
         field = app.screen.query_one("#what", Input)
         assert field.value == suggest_trial(replace(known, tuning=None))
