@@ -11,6 +11,7 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
+    Collection,
     Coroutine,
     Iterable,
     Mapping,
@@ -70,6 +71,14 @@ LEAVE_S = 9.0
 """For work to tidy up on leaving; longer than a sweep's giving back may take."""
 _CUT_S = 1.0
 """For work that is cut short."""
+_SOON_S = 0.3
+"""For work of which nothing is said."""
+_AIMS = {
+    "sweep": "a sweep has given k back",
+    "steer": "the engine has answered",
+    "incident": "an incident file is written",
+}
+"""What work of a group is finished for."""
 
 
 @runtime_checkable
@@ -130,6 +139,17 @@ def _find_screen(name: str) -> type[DetailScreen]:
     from specdeck.console.screens.tuning.screen import TuningScreen
 
     return TuningScreen
+
+
+def _describe_wait(groups: Collection[str]) -> str:
+    """What leaving waits for, and how it is had at once.
+
+    >>> _describe_wait({"sweep"})
+    'leaving once a sweep has given k back, in 9 s at the latest: Ctrl-C leaves at once'
+    """
+    aims = [aim for group, aim in _AIMS.items() if group in groups]
+    until = " and ".join(aims) or "what is under way has ended"
+    return f"leaving once {until}, in {LEAVE_S:g} s at the latest: Ctrl-C leaves at once"
 
 
 async def _wait_for(worker: Worker[Any]) -> None:
@@ -207,6 +227,7 @@ class Console(App[str]):
         self._write_incident = incident
         self._incidents: IncidentFiles | None = None
         self._leaving = False
+        self._hurry = asyncio.Event()
         self._tasks: set[asyncio.Future[None]] = set()
         """The controller's work."""
         self.shown = asyncio.Event()
@@ -296,19 +317,34 @@ class Console(App[str]):
                 cancelled = True
         task.result()
 
-    async def finish_work(self) -> None:
+    async def finish_work(self, on_wait: Callable[[str], None] = lambda line: None) -> None:
         """Waits for the work that leaving has cancelled, which may ask engines as it tidies up.
 
-        What takes longer than `LEAVE_S` is cut short: the lease of a sweep gives k back then.
+        `on_wait` is given a line that says for what, unless that is soon done. What takes longer
+        than `LEAVE_S`, or than the patience of who calls `hurry`, is cut short: the lease of a
+        sweep gives k back then.
         """
-        ends = {asyncio.create_task(_wait_for(one)) for one in self.workers}
+        ends = {asyncio.create_task(_wait_for(one)): one.group for one in self.workers}
         if not ends:
             return
-        _, late = await asyncio.wait(ends, timeout=LEAVE_S)
+        _, late = await asyncio.wait(ends, timeout=_SOON_S)
+        if late:
+            on_wait(_describe_wait({ends[one] for one in late}))
+            hurry = asyncio.create_task(self._hurry.wait())
+            either: set[asyncio.Future[Any]] = {
+                asyncio.gather(*late, return_exceptions=True), hurry,
+            }  # fmt: skip
+            await asyncio.wait(either, timeout=LEAVE_S, return_when=asyncio.FIRST_COMPLETED)
+            hurry.cancel()
+            late = {one for one in late if not one.done()}
         if late:
             for one in (*self._tasks, *late):
                 one.cancel()
             await asyncio.wait(late, timeout=_CUT_S)
+
+    def hurry(self) -> None:
+        """Have what `finish_work` waits for cut short."""
+        self._hurry.set()
 
     def _handle_exception(self, error: Exception) -> None:
         """Keep a defect for whoever opened the console, and end.

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import math
 import os
+import select
 import signal
 import sys
 import time
@@ -144,25 +145,36 @@ def _load_thread_exit() -> None:
         ctypes.CDLL("libgcc_s.so.1")
 
 
+def _log_if_read(line: str) -> None:
+    """Nothing on a terminal that stalls: what tidies up meanwhile must not wait for a reader."""
+    with suppress(OSError, ValueError):
+        if select.select([], [sys.stderr], [], 0)[1]:
+            log(f"specdeck: {line}")
+
+
 async def run_console(app: Console, engines: Sequence[MonitoredEngine]) -> int:
     """Runs the console; the exit code, 130 when a signal ended it.
 
     A signal is handled as leaving is: the terminal is restored, and an engine that
     was started here runs on. Raises Crash for a defect, and NoMemory, when the terminal
-    is restored.
+    is restored. A signal that comes while work tidies up after that cuts it short; a hangup is not
+    somebody's impatience, and may come twice.
     """
     _load_thread_exit()
-    loop, signalled = asyncio.get_running_loop(), False
+    loop, signalled, is_restored = asyncio.get_running_loop(), False, False
 
-    def end() -> None:
+    def end(number: int) -> None:
         nonlocal signalled
         signalled = True
-        app.exit("leave")
+        if not is_restored:
+            app.exit("leave")
+        elif number != signal.SIGHUP:
+            app.hurry()
 
     # Not the loop's own handlers: they come through the pipe that a flood of keys fills, and what
     # does not fit is lost.
     before = {
-        number: signal.signal(number, lambda *_: loop.call_soon_threadsafe(end))
+        number: signal.signal(number, lambda number, _: loop.call_soon_threadsafe(end, number))
         for number in SIGNALS
     }
     try:
@@ -172,8 +184,10 @@ async def run_console(app: Console, engines: Sequence[MonitoredEngine]) -> int:
         if not signalled:  # a terminal that hung up cannot be restored either
             raise
     finally:
-        # Before anything is closed: a sweep gives its knobs back, and is recorded.
-        await app.finish_work()
+        is_restored = True
+        with wake_at_signals(loop):
+            # Before anything is closed: a sweep gives its knobs back, and is recorded.
+            await app.finish_work(_log_if_read)
         if app.recorder is not None:
             app.recorder.close()
         for engine in engines:

@@ -23,6 +23,7 @@ from textual.widgets.option_list import Option
 from textual.worker import WorkerFailed
 
 from specdeck.console import keys
+from specdeck.console.app import LEAVE_S
 from specdeck.console.screens.dialogs import Dialog, HelpScreen
 from specdeck.console.screens.live.screen import LiveScreen
 from specdeck.console.settings import Settings
@@ -860,6 +861,31 @@ async def test_work_that_tidies_up_for_ever_does_not_keep_the_console(
     async with asyncio.timeout(5):
         await app.finish_work()
     assert ended == ["cut short"]
+
+
+async def test_who_is_told_what_leaving_waits_for_can_have_it_cut_short(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    app, told = console(kit.engine(kit.run(3))), []
+
+    async def give_back_for_ever() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.Event().wait()
+
+    def tell(line: str) -> None:
+        told.append(line)
+        app.hurry()
+
+    async with run(app):
+        app.controller.spawn(give_back_for_ever(), "sweep")
+        await asyncio.sleep(0.05)
+    async with asyncio.timeout(LEAVE_S / 2):
+        await app.finish_work(tell)
+    assert told == [
+        "leaving once a sweep has given k back, in 9 s at the latest: Ctrl-C leaves at once"
+    ]
 
 
 @pytest.mark.parametrize("action", ["page_down", "page_up"])

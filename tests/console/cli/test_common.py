@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
@@ -89,7 +90,7 @@ class FloodedConsole:
     def exit(self, result: str) -> None:
         self.ended.set()
 
-    async def finish_work(self) -> None:
+    async def finish_work(self, on_wait: Callable[[str], None]) -> None:
         return
 
     async def run_async(self) -> None:
@@ -193,6 +194,42 @@ async def test_a_signal_is_not_lost_in_a_flood_of_keys() -> None:
     assert signal.getsignal(signal.SIGHUP) == before
 
 
+class TidyingConsole:
+    """Was left, and its work tidies up while signals come."""
+
+    crash = None
+    recorder = None
+    return_code = 0
+    is_leaving = True
+
+    def __init__(self, *signals: signal.Signals) -> None:
+        self.signals = signals
+        self.hurried = 0
+
+    def hurry(self) -> None:
+        self.hurried += 1
+
+    async def run_async(self) -> None:
+        return
+
+    async def finish_work(self, on_wait: Callable[[str], None]) -> None:
+        on_wait("leaving once a sweep has given k back")
+        for number in self.signals:
+            os.kill(os.getpid(), number)
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("number", "hurried"), [(signal.SIGINT, 1), (signal.SIGTERM, 1), (signal.SIGHUP, 0)]
+)
+async def test_a_signal_cuts_short_what_tidies_up_after_the_console_unless_it_hung_up(
+    number: signal.Signals, hurried: int
+) -> None:
+    app = TidyingConsole(number)
+    assert await run_console(cast(Console, app), []) == INTERRUPTED
+    assert app.hurried == hurried
+
+
 class CancelledConsole:
     """Ends, and nobody has told it to."""
 
@@ -201,7 +238,7 @@ class CancelledConsole:
     return_code = None
     is_leaving = False
 
-    async def finish_work(self) -> None:
+    async def finish_work(self, on_wait: Callable[[str], None]) -> None:
         return
 
     async def run_async(self) -> None:
