@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import selectors
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from threading import Lock
 from types import FrameType
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 
 _TICK_S = 0.1
 _MOST_BYTES = 4096
+_MOST_AHEAD = 16 * _MOST_BYTES
+"""Bytes that are looked through for Ctrl-C before they are handled."""
+_CTRL_C: Final = re.compile(rb"\x03|\x1b\[99;5u")
+_PASTE_BEGINS: Final = b"\x1b[200~"
 
 _JOB_CONTROL = (signal.SIGTSTP, signal.SIGCONT)
 
@@ -129,31 +134,43 @@ class SparingDriver(LinuxDriver):
         self._output.flush()
 
     def run_input_thread(self) -> None:
-        """As Textual does, pass over what no keyboard sends, and read no more than is handled."""
-        arriving = TerminalInput(self.alt_keys())
+        """As Textual does, pass over what no keyboard sends, and read no more than is handled.
+
+        Ctrl-C drops the keys before it, as it does for a program that leaves it to the terminal.
+        """
+        arriving, ahead = TerminalInput(self.alt_keys()), b""
         with selectors.SelectSelector() as selector:
             selector.register(self.fileno, selectors.EVENT_READ)
             while not self.exit_event.is_set():
-                if selector.select(_TICK_S):
-                    data = self._read()
+                if ahead or selector.select(_TICK_S):
+                    data, ahead = ahead or self._read(), b""
                     if not data:
                         # Of a terminal that is gone, which ends the console; or a program that
                         # had turned it to lines for a while, and Ctrl-D.
                         self.exit_event.wait(_TICK_S)
-                    self._send(arriving.feed(data))
-                self._send(arriving.tick())
+                    if not arriving.is_pasting:
+                        data = data[_find_ctrl_c(data) or 0 :]
+                    for message in arriving.feed(data):
+                        self._send(message)
+                        if self.exit_event.is_set():
+                            return
+                        if len(ahead) < _MOST_AHEAD and selector.select(0):
+                            ahead += self._read()
+                        at = None if arriving.is_pasting else _find_ctrl_c(data + ahead)
+                        if at is not None and at >= len(data):
+                            ahead = ahead[at - len(data) :]
+                            break
+                for message in arriving.tick():
+                    self._send(message)
 
-    def _send(self, messages: Iterator[Message]) -> None:
-        """Nothing more once the input is to end: a flood would hold that up."""
-        for message in messages:
-            self.process_message(message)
-            if self._backlog is None:
-                from specdeck.console.terminal.backlog import Backlog  # after the first frame
+    def _send(self, message: Message) -> None:
+        """Waits until there is room for the next one."""
+        self.process_message(message)
+        if self._backlog is None:
+            from specdeck.console.terminal.backlog import Backlog  # after the first frame
 
-                self._backlog = Backlog(self._app, self._loop, self.exit_event.is_set)
-            self._backlog.wait_for_room()
-            if self.exit_event.is_set():
-                return
+            self._backlog = Backlog(self._app, self._loop, self.exit_event.is_set)
+        self._backlog.wait_for_room()
 
     def alt_keys(self) -> frozenset[str]:
         """The keys with alt that mean something to the app."""
@@ -260,6 +277,17 @@ class SparingDriver(LinuxDriver):
         except OSError:
             # Without a terminal nothing is known of its cells, so nothing is left out.
             return 0, 0
+
+
+def _find_ctrl_c(data: bytes) -> int | None:
+    """Where the last Ctrl-C is in what was read; None without any, and where it may be pasted.
+
+    >>> _find_ctrl_c(b"++\\x03+"), _find_ctrl_c(b"++"), _find_ctrl_c(b"\\x1b[200~\\x03")
+    (2, None, None)
+    """
+    if _PASTE_BEGINS in data:
+        return None
+    return max((found.start() for found in _CTRL_C.finditer(data)), default=None)
 
 
 def _bound(size: tuple[int, int]) -> tuple[int, int]:

@@ -57,6 +57,11 @@ class TerminalInput:
         self._clock = clock
         self._last_fed = clock()
 
+    @property
+    def is_pasting(self) -> bool:
+        """Whether what comes next is pasted, and no keys."""
+        return self._is_pasting
+
     def feed(self, data: bytes) -> Iterator[Message]:
         """What `data` says; what it leaves open waits for the next."""
         self._last_fed = self._clock()

@@ -373,6 +373,17 @@ LiveScreen.key_x = turn
 """
 
 
+def test_ctrl_c_is_not_held_up_by_keys_that_wait(start: StartConsole) -> None:
+    console = start("sparing", before=_SLOW_KEYS)
+    console.until(_is_settled)
+    for _ in range(3):
+        console.send(b"x" * 1000)
+    console.send(b"\x03")
+    began = time.monotonic()
+    assert console.wait() == 0
+    assert time.monotonic() - began < 10.0  # what was typed would need minutes
+
+
 @pytest.mark.parametrize(
     "flood", [b"x" * 4096, b"\x1b[<35;9;9M\x1b[<35;40;20M" * 170], ids=["keys", "mouse"]
 )
