@@ -188,6 +188,8 @@ async def test_without_a_suggestion_the_k_that_is_set_is_filled_in(
 async def test_what_a_cause_suggests_is_one_key_away_from_a_trial(
     suffering: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # The second T comes at once, and not after a look at what is said.
+    monkeypatch.setattr("specdeck.console.screens.engine_screen.TYPING_S", 0.0)
     app, _ = suffering()
     async with run(app, size=(80, 24)) as pilot:
         await open_screen(pilot)
