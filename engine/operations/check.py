@@ -328,9 +328,9 @@ class ArmPair:
         until = self._retry.clock() + min(_COUNTERS_S, self._retry.seconds)
         try:
             page = await self._retry.answer(engine.client.page, until=until)
-        except EngineError:
+            seen = await read_page(page, t=0.0, at=0.0)
+        except EngineError:  # none, or one that is not vLLM's
             return None
-        seen = await read_page(page, t=0.0, at=0.0)
         # An engine without a drafter has no counter of drafts, only those of everything else.
         return 0.0 if seen.drafted is None and seen.generated is not None else seen.drafted
 
