@@ -67,12 +67,14 @@ class ArmTotals:
     """Whether its engine drafted for anybody while it was asked, by its counters or its word."""
     counted: bool = False
     """Whether these tell."""
+    count: float | None = None
+    """The engine's count of drafted tokens when last looked at; None where it has told none."""
     counted_answers: Count = 0
-    """Answers that came between two looks at the counters."""
+    """Answers that had come by that look."""
     idle_answers: Count = 0
-    """Those of them between two looks that found the same count of drafted tokens."""
+    """Those of them between two looks that found the same count."""
     lost: bool = False
-    """Whether its engine's count of drafted tokens was known, and is not in the end."""
+    """Whether the count was known, and is not in the end."""
     turned_idle: bool = False
     """Whether its engine says in the end that it drafts nothing, and did not in the beginning."""
 
@@ -100,18 +102,22 @@ class ArmTotals:
             if name not in self.names:
                 self.names.append(name)
 
-    def note_drafts(self, before: float, now: float | None, answers: int) -> None:
-        """Takes in the engine's count of drafted tokens before and after so many `answers`.
+    def note_count(self, now: float | None) -> None:
+        """Takes in the engine's count of drafted tokens at this moment; None where it is away.
 
-        None is a count that was known before.
+        What is known of answers that came before the first count is nothing, in whichever
+        attempt that was.
         """
+        if self.count is None:
+            self.count = None if self.requests else now
+            return
         self.lost = now is None
         if now is not None:
             self.counted = True
-            drafts = has_drafted(before, now)
+            drafts = has_drafted(self.count, now)
             self.speculates |= drafts
-            self.counted_answers += answers
-            self.idle_answers += 0 if drafts else answers
+            self.idle_answers += 0 if drafts else self.requests - self.counted_answers
+            self.count, self.counted_answers = now, self.requests
 
     @property
     def paths(self) -> list[str]:
@@ -147,6 +153,7 @@ class ArmTotals:
         return (
             Rate(self.undrafted, self.due),
             Rate(self.idle_answers, self.counted_answers),
+            Rate(self.counted_answers, self.requests),
             Rate(self.pins_named, self.pins_shown),
             Rate(self.pins_shown + self.pins_hidden, self.requests),
         )
@@ -591,7 +598,8 @@ def build_outcome(
         or (arms[1].grade == "hard" and totals.reference.counted),
         pins_served=Rate(totals.serving.pins_named, totals.serving.requests),
         drafts_lost=totals.serving.drafted is None and totals.serving.lost,
-        turned_idle=totals.serving.drafted is None and totals.serving.turned_idle,
+        turned_idle=totals.serving.turned_idle
+        and (totals.serving.drafted is None or arms[0].drafts_by_text),
         mixed=next((a.name for a, one in _sums(arms, totals) if one.is_mixed), None),
     )
     return Outcome(

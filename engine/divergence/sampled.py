@@ -32,6 +32,7 @@ from specdeck.engine.divergence.verdict import (
     TURNED_IDLE,
     Verdict,
     explain_mixed,
+    explain_pins,
     explain_refused,
 )
 from specdeck.engine.errors import Unsupported
@@ -61,6 +62,8 @@ class Coverage:
     """Prompts during which the engine told what it drafted."""
     idle: int = 0
     """Those of them during which it drafted nothing."""
+    served_pins: int = 0
+    """Prompts whose serving draws all name a pin."""
     drafted: float | None = None
     """The engine's counter of drafted tokens when last looked at.
 
@@ -133,6 +136,8 @@ def doubt_pass(
         why = few
     elif not is_pinned:
         why = NOT_PINNED
+    elif shown.served_pins > IDLE * prompts:
+        why = explain_pins("prompts' serving draws", Rate(shown.served_pins, prompts))
     elif not shown.places:
         why = "no continuation has a second token, so nothing was compared"
     elif samples < wanted:
@@ -315,6 +320,7 @@ async def compare_distributions(
         serving, reference, again = (each.draws for each in drawn)
         if proof is not None:
             proof.hold(drawn[1:])
+        shown.served_pins += drawn[0].names_pin
         shown.count(await fetch_drafted(), [*serving, *reference])
         await scorer.score(*drawn)
         one = await asyncio.to_thread(permute, serving, reference, rounds, random)

@@ -168,10 +168,7 @@ def _find_gap(found: CheckEvidence) -> str | None:
     if not found.is_pinned:
         return NOT_PINNED
     if (pins := found.pins_served) is not None and (pins.rate or 0.0) > IDLE:
-        return (
-            f"{pins.count} of {pins.of} serving answers name a pin, as those of the reference:"
-            " speculation was not tried in them"
-        )
+        return explain_pins("serving answers", pins)
     if found.turned_idle:
         return TURNED_IDLE
     if found.drafts_lost:
@@ -190,6 +187,14 @@ def explain_refused(refused: int, answered: int) -> str | None:
     if refused <= IDLE * asked:
         return None
     return f"{refused} of {asked} prompts were refused by an arm, and so not checked"
+
+
+def explain_pins(what: str, found: Rate) -> str:
+    """Why a pass is none where so many of `what` name a pin, none of which is asked for."""
+    return (
+        f"{found.count} of {found.of} {what} name a pin, as those of the reference:"
+        " speculation was not tried in them"
+    )
 
 
 def explain_unsound(prompts: int) -> str:

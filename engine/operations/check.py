@@ -39,7 +39,7 @@ from specdeck.engine.divergence.history import (
     compare_with_history,
     record_sampled,
 )
-from specdeck.engine.divergence.outcome import Outcome, build_outcome, read_cases
+from specdeck.engine.divergence.outcome import Outcome, Totals, build_outcome, read_cases
 from specdeck.engine.divergence.pacing import Pacer
 from specdeck.engine.divergence.prompts import PromptSet
 from specdeck.engine.divergence.requests import Asker, RequestSettings, http_client
@@ -293,22 +293,32 @@ class ArmPair:
         except Unsupported:
             return None
 
-    async def has_drafting_reference(self) -> bool | None:
+    async def note_counts(self, totals: Totals) -> None:
+        """Takes in what the engines have drafted for anybody by now."""
+        for sums, engine in zip((totals.serving, totals.reference), self._engines, strict=True):
+            # The counters of a soft reference are those of serving.
+            is_due = sums.count is not None and sums.requests > sums.counted_answers
+            if engine is not None and (is_due or not sums.requests):
+                sums.note_count(await self._fetch_drafted(engine))
+
+    async def has_drafting_reference(self, by_counters: bool | None) -> bool | None:
         """Whether another engine as the reference drafts, by its counters or its word; None where
         that is not known, or not any more.
 
         What it drafts for others it drafts for a check as well.
         """
-        reference = self._engines[1]
+        reference, arm = self._engines[1], self.arms[1]
         if reference is None:
             return False
-        before, arm = self._drafted_before, self.arms[1]
-        if arm.speculates:
-            return True
-        now = None if before is None else await self._fetch_drafted(reference)
-        if before is not None and now is not None:
-            return has_drafted(before, now)
+        if arm.speculates or by_counters is not None:
+            return arm.speculates or by_counters
         return False if arm.is_idle and await self._is_idle_now(arm, reference) else None
+
+    async def has_reference_drafted(self) -> bool | None:
+        """Whether another engine as the reference drafted since the beginning, by its counters."""
+        before, reference = self._drafted_before, self._engines[1]
+        now = None if before is None or reference is None else await self._fetch_drafted(reference)
+        return None if before is None or now is None else has_drafted(before, now)
 
     async def has_turned_idle(self) -> bool:
         """Whether the serving engine says that it drafts nothing, and did not in the beginning."""
@@ -373,19 +383,16 @@ async def run_check(
     runner = begin_run(pair, prompts, store)
     yield ArmsReady(pair.arms, runner.resumed)
     serving, reference = runner.totals.serving, runner.totals.reference
-    drafted, answers = await pair.fetch_drafted(), serving.requests
+    await pair.note_counts(runner.totals)
     async with aclosing(runner.events()) as events:
         async for event in events:
             yield event
-            is_block_over = isinstance(event, CheckProgress) and event.figures is not None
-            if is_block_over and drafted is not None and serving.requests > answers:
-                now = await pair.fetch_drafted()
-                serving.note_drafts(drafted, now, serving.requests - answers)
-                if now is not None:
-                    drafted, answers = now, serving.requests
+            if isinstance(event, CheckProgress) and event.figures is not None:
+                await pair.note_counts(runner.totals)
     runner.totals.note_replaced(await pair.find_replaced())
     serving.turned_idle |= await pair.has_turned_idle()
-    drafts = await pair.has_drafting_reference()
+    known = reference.count is not None and not reference.lost
+    drafts = await pair.has_drafting_reference(reference.speculates if known else None)
     reference.speculates |= drafts is True
     reference.counted = drafts is not None
     outcome, canary = finish_run(pair, runner, store)
@@ -414,7 +421,9 @@ async def run_sampled_check(
                 event = doubt_arms(
                     event,
                     replaced=await pair.find_replaced(),
-                    reference_drafts=await pair.has_drafting_reference(),
+                    reference_drafts=await pair.has_drafting_reference(
+                        await pair.has_reference_drafted()
+                    ),
                     turned_idle=await pair.has_turned_idle(),
                 )
                 history = record_sampled(event, prompts, store, pair.wall())

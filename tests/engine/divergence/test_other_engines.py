@@ -374,6 +374,44 @@ async def test_drafts_for_the_first_answers_are_none_for_the_others(
         assert verdict.reason.startswith("nothing was drafted for 336 of 400 serving answers")
 
 
+async def test_drafts_before_a_check_was_cut_short_are_not_forgotten(bench: Bench) -> None:
+    """In its last moment, so that nothing is asked any more; or in its midst."""
+    for prompts in (200, 64):
+        reference = CountingEngine(url="http://other", drafts_until=4 * prompts)
+        arms = CountingEngine(), reference
+        async with bench.lab(*arms, streams=1, max_tokens=8) as lab:
+            assert await stop_after(prompts, run_check(lab, bench.many(200), bench.store)) == 0
+        async with bench.lab(*arms, streams=1, max_tokens=8) as lab:
+            result = await finish_check(lab, bench.many(200), bench.store)
+        assert result.outcome.totals.prompts == 200
+        assert (result.verdict.word, result.verdict.reason) == ("inconclusive", REFERENCE_DRAFTED)
+
+
+async def test_an_honest_check_by_counters_goes_on_and_passes(bench: Bench) -> None:
+    for prompts in (200, 70):
+        arms = CountingEngine(), target_alone()
+        async with bench.lab(*arms, streams=1, max_tokens=8) as lab:
+            assert await stop_after(prompts, run_check(lab, bench.many(200), bench.store)) == 0
+        async with bench.lab(*arms, streams=1, max_tokens=8) as lab:
+            assert (await finish_check(lab, bench.many(200), bench.store)).verdict.word == "pass"
+
+
+@pytest.mark.parametrize("then", [{"breaker": "open"}, {}], ids=str)
+async def test_a_drafter_by_text_whose_breaker_opens_passes_nothing(
+    bench: Bench, then: dict[str, Any]
+) -> None:
+    """Its answers tell their drafts; that some have none is no standstill of such a drafter."""
+
+    class Opens(ChangingEngine):
+        def _greedy(self, body: dict[str, Any], text: str) -> httpx.Response:
+            off = {"vllm_xargs": {"specdeck_k": 0}} if self._is_late else {}
+            return super()._greedy(body | off, text)
+
+    verdict = await check(bench, Opens(state_now={"method": "ngram"}, state_then=then))
+    assert verdict.word == ("inconclusive" if then else "pass")
+    assert (verdict.reason == TURNED_IDLE) == bool(then)
+
+
 async def test_an_engine_whose_breaker_is_open_in_the_end_passes_nothing(bench: Bench) -> None:
     for then in ({"breaker": "open"}, {"mode": "target-only", "k": 0}):
         engine = ChangingEngine(drafts=False, named=[NAME], state_then=then)

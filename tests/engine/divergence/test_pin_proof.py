@@ -116,6 +116,19 @@ async def test_one_answer_does_not_prove_the_pins_of_others(
         assert (one.reason == NOT_PINNED) == bool(corrupt)
 
 
+async def test_serving_draws_that_name_a_pin_are_none_with_drafts(bench: Bench) -> None:
+    """As of a name under `exact_models`, of an engine that drafts for others meanwhile."""
+
+    @dataclass
+    class Exact(NamingEngine):
+        def _sampled(self, body: dict[str, Any]) -> httpx.Response:
+            return super()._sampled(body | {"vllm_xargs": {"specdeck_k": 0}})
+
+    found = await sample(bench, Exact())
+    assert found.verdict.word == "inconclusive"
+    assert found.verdict.reason.startswith("8 of 8 prompts' serving draws name a pin")
+
+
 async def test_serving_answers_that_name_a_pin_are_none_with_drafts(bench: Bench) -> None:
     """As of a gateway that keeps answers and knows nothing of pins."""
 
