@@ -69,6 +69,19 @@ class Counts(NamedTuple):
     prompts: Count
 
 
+class ExcessFigures(NamedTuple):
+    """How much more often the arms of a finished run differ than its noise floors explain."""
+
+    rate: float
+    ci95: tuple[float, float]
+    upper95: float
+    """Below it with 95 %."""
+
+
+class _Weighed(NamedTuple):
+    excess: ExcessFigures | None = None
+
+
 class _Said(NamedTuple):
     verdict: Annotated[Word, OneOf(("pass", "fail", "inconclusive"))] | None = None
 
@@ -151,6 +164,14 @@ def read_counts(run: Run) -> Counts:
         error = WrongType("more prompts differ than were asked")
         raise unreadable(error, remedy="it was written by another specdeck") from error
     return found
+
+
+def read_excess(run: Run) -> ExcessFigures | None:
+    """What the arms of a finished run differ beyond its floors; None where it does not say.
+
+    Raises UsageError for one that cannot be read.
+    """
+    return _read(_Weighed, run.summary).excess
 
 
 def read_verdict(run: Run) -> Word | None:

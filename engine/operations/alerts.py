@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from specdeck.engine.divergence.statistics import CONFIDENCE, Rate, wilson
 from specdeck.engine.divergence.verdict import Word
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.window import Window
+
+if TYPE_CHECKING:
+    from specdeck.engine.divergence.history import ExcessFigures
 
 SPAN_S = 30.0
 """An acceptance rate is that of the drafts of the last 30 seconds."""
@@ -147,6 +150,18 @@ class CheckOutcome:
     prompts: int
     verdict: Word | None
     """What the check as a whole said; None where it is not known."""
+    excess: ExcessFigures | None = None
+    """What its arms differ beyond the noise floors; None where that is not known."""
+
+    def weigh(self) -> tuple[float, float, float]:
+        """The rate that a limit is held against, and its bounds at 95 %.
+
+        Beyond the floors where these are known: an honest engine differs from itself.
+        """
+        if self.excess is None:
+            found = Rate(self.mismatches, self.prompts)
+            return found.rate or 0.0, *found.bounds95
+        return max(0.0, self.excess.rate), self.excess.ci95[0], self.excess.upper95
 
 
 class AcceptanceAlarm:
@@ -231,7 +246,8 @@ def _list_missing(window: Window) -> tuple[str, ...]:
 class MismatchAlarm:
     """Raised while checks of an engine find more mismatches than may be.
 
-    It is raised by a check whose rate is above the limit with 95 % confidence, and cleared
+    It is raised by a check whose rate beyond the noise floors is above the limit with 95 %
+    confidence, and cleared
     by one that passes and whose rate is within it with the same confidence. A rate is low as
     well where nothing was drafted, and beside a single answer that proves a defect: a check
     that fails or is inconclusive is no evidence of health.
@@ -243,17 +259,16 @@ class MismatchAlarm:
 
     def take(self, outcome: CheckOutcome, engine: str) -> Alert | None:
         """The alert that the outcome of a check of `engine`, a URL, raises or clears."""
-        found = Rate(outcome.mismatches, outcome.prompts)
-        if found.rate is None:
+        if not outcome.prompts:
             return None
-        low, high = found.bounds95
-        is_within = high <= self._limit or not (found.count or self._limit)
+        rate, low, high = outcome.weigh()
+        is_within = high <= self._limit or not (outcome.mismatches or self._limit)
         is_well = is_within and outcome.verdict == "pass"
         crossed = is_well if self.is_raised else low > self._limit
         if not crossed:
             return None
         self.is_raised = not self.is_raised
         return Alert(
-            "mismatch_max", outcome.t, engine, self.is_raised, found.rate, self._limit,
+            "mismatch_max", outcome.t, engine, self.is_raised, rate, self._limit,
             outcome.prompts,
         )  # fmt: skip

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from specdeck.engine.client.webhook import Webhook
-from specdeck.engine.divergence.history import read_counts, read_verdict
+from specdeck.engine.divergence.history import read_counts, read_excess, read_verdict
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.operations.alerts import (
@@ -192,7 +192,8 @@ def latest_check(store: Path, url: str) -> CheckOutcome | None:
         runs = Checks(opened).history(url, limit=1)
     if not runs or runs[0].finished is None or runs[0].summary is None:
         return None
-    return CheckOutcome(runs[0].finished, *read_counts(runs[0]), read_verdict(runs[0]))
+    run = runs[0]
+    return CheckOutcome(runs[0].finished, *read_counts(run), read_verdict(run), read_excess(run))
 
 
 class Watches:

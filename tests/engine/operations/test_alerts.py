@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.support.engine_state import engine_state
 
+from specdeck.engine.divergence.history import ExcessFigures
 from specdeck.engine.divergence.verdict import Word
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.sample import Sample
@@ -168,6 +169,24 @@ def test_a_check_above_the_maximum_is_told_once_and_so_is_its_end() -> None:
         "event": "alert.raised", "kind": "alert", "alert": "mismatch_max", "t": 2.0,
         "engine": URL, "text": raised.line, "value": 0.06, "limit": 0.015, "evidence": 200,
     }  # fmt: skip
+
+
+def test_what_the_floors_explain_raises_no_alert() -> None:
+    """An honest engine on a GPU differs from itself in some of its outputs."""
+    alarm = MismatchAlarm(0.015)
+
+    def check(t: float, rate: float, reach: float) -> Alert | None:
+        excess = ExcessFigures(rate, (rate - reach, rate + reach), rate + reach)
+        return alarm.take(CheckOutcome(t, 25, 500, "pass", excess), URL)
+
+    assert check(0.0, 0.002, 0.01) is None
+    raised = check(1.0, 0.04, 0.01)
+    assert raised is not None
+    assert (raised.is_raised, raised.value) == (True, 0.04)
+    assert check(2.0, 0.01, 0.01) is None
+    cleared = check(3.0, -0.001, 0.01)
+    assert cleared is not None
+    assert (cleared.is_raised, cleared.value) == (False, 0.0)
 
 
 def test_no_mismatch_at_all_may_be_the_maximum() -> None:
