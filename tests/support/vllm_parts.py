@@ -83,6 +83,7 @@ class EngineCore:
                 parallel_drafting=False,
                 num_speculative_tokens_per_batch_size=None,
                 uses_dynamic_speculative_decoding=lambda: False,
+                max_num_new_slots_for_drafting=1,
             ),
             model_config=SimpleNamespace(
                 model="target", served_model_name="demo", is_moe=False, hf_config=None,

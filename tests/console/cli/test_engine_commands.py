@@ -19,6 +19,7 @@ from specdeck.console.cli.audit import history_lines
 from specdeck.console.cli.check import trip
 from specdeck.console.cli.engines import Access
 from specdeck.console.cli.main import outcome
+from specdeck.console.cli.operator import find_operator
 from specdeck.engine.operations.check import Trip
 from specdeck.engine.protocol.messages import PREFIX, TOKEN_HEADER, Capability
 from specdeck.engine.protocol.tuning import BreakerTuning, TrialTuning, Tuning
@@ -40,8 +41,8 @@ STATE = engine_state(
 REVERTED = Tuning(
     "one", 1, 0.0, "fixed", None, (), (), BreakerTuning("closed", False),
     TrialTuning(
-        "reverted", "ana", {"k": 5}, {"k": 3}, 30.0, 1.0, verdict="worse", reason="worse: -3 %",
-        number=1,
+        "reverted", find_operator(), {"k": 5}, {"k": 3}, 30.0, 1.0, verdict="worse",
+        reason="worse: -3 %", number=1,
     ),
 )  # fmt: skip
 """Of an engine that has just taken a trial back."""

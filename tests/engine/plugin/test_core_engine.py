@@ -70,6 +70,14 @@ def test_the_reach_of_full_graphs_goes_by_what_was_captured() -> None:
     assert build(compilation_config=SimpleNamespace(cudagraph_mode=None)).graph_reach == ()
 
 
+def test_the_drafters_rows_are_vllms_word_or_the_most_of_any() -> None:
+    assert build(speculative={"max_num_new_slots_for_drafting": 0}).draft_slots == 0
+    assert build().draft_slots == 1
+    core = EngineCore()
+    del core.vllm_config.speculative_config.max_num_new_slots_for_drafting
+    assert CoreEngine(core).build.draft_slots == 5
+
+
 def test_how_it_is_known_goes_by_version_device_runner_and_method() -> None:
     on_a_cpu = {"device_config": SimpleNamespace(device_type="cpu")}
     tried = build(speculative={"method": "draft_model"}, **on_a_cpu)
