@@ -32,6 +32,8 @@ _MOST_NAMES = 20
 """Of one arm: under a policy every k has its own."""
 _DUE = 4
 """Tokens: a longer answer gives a drafter more than one occasion."""
+_TELLING = 0.9
+"""The share of answers that must be so long for idleness to be told by them alone."""
 _NO_ACCIDENT = ("invalid", "material", "unreproduced", "reference_differs")
 LISTED = 1000
 """The most cases that a report lists; the counts are of all."""
@@ -160,13 +162,16 @@ class ArmTotals:
 
     @property
     def idle(self) -> Rate:
-        """Answers without any draft, of those that were long enough for some.
+        """Answers without any draft, of those that were long enough for some; or, where these are
+        more, those during which the engine drafted for nobody."""
+        told = Rate(self.undrafted, self.due)
+        counted = Rate(self.idle_answers, self.counted_answers)
+        return max(told, counted, key=lambda one: one.rate or 0.0)
 
-        Where they do not say, those during which the engine drafted for nobody.
-        """
-        if self.due:
-            return Rate(self.undrafted, self.due)
-        return Rate(self.idle_answers, self.counted_answers)
+    @property
+    def tells_idleness(self) -> bool:
+        """Whether enough answers tell whether anything was drafted for them: short ones do not."""
+        return self.due >= _TELLING * self.requests
 
     @property
     def tokens_per_second(self) -> float | None:
@@ -599,7 +604,7 @@ def build_outcome(
         pins_served=Rate(totals.serving.pins_named, totals.serving.requests),
         drafts_lost=totals.serving.drafted is None and totals.serving.lost,
         turned_idle=totals.serving.turned_idle
-        and (totals.serving.drafted is None or arms[0].drafts_by_text),
+        and (arms[0].drafts_by_text or not totals.serving.tells_idleness),
         mixed=next((a.name for a, one in _sums(arms, totals) if one.is_mixed), None),
     )
     return Outcome(

@@ -396,20 +396,37 @@ async def test_an_honest_check_by_counters_goes_on_and_passes(bench: Bench) -> N
             assert (await finish_check(lab, bench.many(200), bench.store)).verdict.word == "pass"
 
 
+@dataclass
+class OpeningEngine(ChangingEngine):
+    """Its breaker opens after 40 answers, which tell their drafts."""
+
+    def _greedy(self, body: dict[str, Any], text: str) -> httpx.Response:
+        off = {"vllm_xargs": {"specdeck_k": 0}} if self._is_late else {}
+        return super()._greedy(body | off, text)
+
+
 @pytest.mark.parametrize("then", [{"breaker": "open"}, {}], ids=str)
 async def test_a_drafter_by_text_whose_breaker_opens_passes_nothing(
     bench: Bench, then: dict[str, Any]
 ) -> None:
-    """Its answers tell their drafts; that some have none is no standstill of such a drafter."""
-
-    class Opens(ChangingEngine):
-        def _greedy(self, body: dict[str, Any], text: str) -> httpx.Response:
-            off = {"vllm_xargs": {"specdeck_k": 0}} if self._is_late else {}
-            return super()._greedy(body | off, text)
-
-    verdict = await check(bench, Opens(state_now={"method": "ngram"}, state_then=then))
+    """That some of its answers have no drafts is no standstill of such a drafter."""
+    verdict = await check(bench, OpeningEngine(state_now={"method": "ngram"}, state_then=then))
     assert verdict.word == ("inconclusive" if then else "pass")
     assert (verdict.reason == TURNED_IDLE) == bool(then)
+
+
+async def test_short_answers_do_not_hide_that_drafting_stopped(bench: Bench) -> None:
+    """Answers of a few tokens have no drafts now and then, whatever their engine does."""
+    prompts = bench.many(200)
+    async with bench.lab(OpeningEngine(state_then={"breaker": "open"}), max_tokens=4) as lab:
+        verdict = (await finish_check(lab, prompts, bench.store)).verdict
+    assert (verdict.word, verdict.reason) == ("inconclusive", TURNED_IDLE)
+    counting = CountingEngine(drafts=True, drafts_until=40)
+    async with bench.lab(counting, target_alone(), max_tokens=4) as lab:
+        verdict = (await finish_check(lab, prompts, bench.store)).verdict
+    assert verdict.reason.startswith("nothing was drafted for 336 of 400 serving answers")
+    async with bench.lab(ChangingEngine(), max_tokens=4) as lab:
+        assert (await finish_check(lab, prompts, bench.store)).verdict.word == "pass"
 
 
 async def test_an_engine_whose_breaker_is_open_in_the_end_passes_nothing(bench: Bench) -> None:
