@@ -228,22 +228,28 @@ def diff(
 ) -> int:
     """Tell what differs between two engines, pins or moments (@N of show --history).
 
-    With one engine alone: since its pin. Exits with 1 when something differs.
+    With one engine alone: since its pin. Beside a side that was probed for its behaviour an engine
+    is probed too, unless --no-behaviour is given. Exits with 1 when something differs.
     """
     if other is not None and expect is not None:
         raise UsageError("--expect stands for the second side", remedy="give one of them")
-    side = partial(_side, behaviour=bool(behaviour), api_key_env=api_key_env)
     second = expect if other is None else other
+    kept = event_loop.run(_read_kept(one))
     if second is not None:
-        before, after = event_loop.run(side(one)), event_loop.run(side(second))
-    elif is_file(one) or _MOMENT.fullmatch(one):
-        event_loop.run(side(one))  # one that cannot be read says so
+        sides = (one, kept), (second, event_loop.run(_read_kept(second)))
+    elif kept is not None:
         remedy = "give an engine, another pin or @N beside it"
         raise UsageError(f"nothing to compare {one} with", remedy=remedy)
     else:
         to, fingerprints = _open(one, api_key_env)
-        before = read_pin(_find_pin(fingerprints, to))
-        after = event_loop.run(side(one))
+        sides = (one, read_pin(_find_pin(fingerprints, to))), (one, None)
+    probes = any(_is_probed(each) for _, each in sides) if behaviour is None else behaviour
+    before, after = (
+        event_loop.run(_fetch_now(side, behaviour=probes, api_key_env=api_key_env))
+        if each is None
+        else each
+        for side, each in sides
+    )
     if behaviour:
         _require_behaviour(before, after)
     found = Verification(compare(before, after))
@@ -428,8 +434,8 @@ async def _verify_name(
     return 0 if found.same else 1
 
 
-async def _side(side: str, *, behaviour: bool, api_key_env: str | None) -> Fingerprint:
-    """One side of a diff: a moment, a pin's file, or an engine as it is now."""
+async def _read_kept(side: str) -> Fingerprint | None:
+    """One side of a diff that is a moment or a pin's file; None for an engine."""
     if moment := _MOMENT.fullmatch(side):
         digits = moment[1]  # of more than these there is no row in a store
         known = len(digits) <= _MOST_DIGITS
@@ -438,8 +444,11 @@ async def _side(side: str, *, behaviour: bool, api_key_env: str | None) -> Finge
             remedy = "see `specdeck fingerprint show URL --history`"
             raise UsageError(f"there is no moment {side[:40]}", remedy=remedy)
         return found[0].fingerprint
-    if is_file(side):
-        return read_pin(Path(side))
+    return read_pin(Path(side)) if is_file(side) else None
+
+
+async def _fetch_now(side: str, *, behaviour: bool, api_key_env: str | None) -> Fingerprint:
+    """One side of a diff that is an engine, as it is now."""
     to, fingerprints = _open(side, api_key_env)
     return await _fetch(fingerprints, to.url, behaviour=behaviour)
 

@@ -392,6 +392,21 @@ def test_moments_are_kept_and_compared(engine: FactsEngine, capsys: Captured) ->
     assert deck("diff", "@9", engine.url) == 2
 
 
+def test_diff_probes_an_engine_where_its_pin_was_probed(
+    engine: FactsEngine, capsys: Captured
+) -> None:
+    assert deck("pin", engine.url, "--behaviour") == 0
+    for option, compared in (((), True), (("--no-behaviour",), False)):
+        capsys.readouterr()
+        assert deck("diff", engine.url, "--json", *option) == 0
+        found = json.loads(capsys.readouterr().out)["layers"]["behaviour"]
+        assert (found is not None) == compared
+    assert deck("pin", engine.url) == 0
+    capsys.readouterr()
+    assert deck("diff", engine.url, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["layers"]["behaviour"] is None
+
+
 def test_diff_of_one_engine_is_since_its_pin(engine: FactsEngine, capsys: Captured) -> None:
     assert deck("pin", engine.url) == 0
     assert deck("diff", engine.url) == 0
