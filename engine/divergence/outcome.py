@@ -77,6 +77,10 @@ class ArmTotals:
     """Those of them between two looks that found the same count."""
     lost: bool = False
     """Whether the count was known, and is not in the end."""
+    looked_answers: Count = 0
+    """Answers that had come when its engine's word was last asked for."""
+    idle_by_word: Count = 0
+    """Those of them after which the engine said that it drafts nothing."""
     turned_idle: bool = False
     """Whether its engine says in the end that it drafts nothing, and did not in the beginning."""
 
@@ -121,6 +125,11 @@ class ArmTotals:
             self.idle_answers += 0 if drafts else self.requests - self.counted_answers
             self.count, self.counted_answers = now, self.requests
 
+    def note_word(self, *, is_idle: bool) -> None:
+        """Takes in whether the engine says at this moment that it drafts nothing."""
+        self.idle_by_word += is_idle * (self.requests - self.looked_answers)
+        self.looked_answers = self.requests
+
     @property
     def paths(self) -> list[str]:
         """The names met that stand for all facts: while some are gathered, a name is no path yet.
@@ -156,15 +165,23 @@ class ArmTotals:
             Rate(self.undrafted, self.due),
             Rate(self.idle_answers, self.counted_answers),
             Rate(self.counted_answers, self.requests),
+            Rate(self.idle_by_word, self.looked_answers),
+            Rate(self.looked_answers, self.requests),
             Rate(self.pins_named, self.pins_shown),
             Rate(self.pins_shown + self.pins_hidden, self.requests),
         )
 
     @property
     def idle(self) -> Rate:
-        """Answers without any draft, of those that were long enough for some; or, where these are
-        more, those during which the engine drafted for nobody."""
+        """Answers without any draft, of those that were long enough for some.
+
+        Where these are few, those during which the engine drafted for nobody count as well. They
+        do not beside what nearly all answers tell: several engines may answer, and one of them
+        have the counters.
+        """
         told = Rate(self.undrafted, self.due)
+        if self.tells_idleness:
+            return told
         counted = Rate(self.idle_answers, self.counted_answers)
         return max(told, counted, key=lambda one: one.rate or 0.0)
 
@@ -601,6 +618,7 @@ def build_outcome(
         reference_drafted=totals.reference.has_drafts,
         is_pinned=totals.reference.shows_pin
         or (arms[1].grade == "hard" and totals.reference.counted),
+        idle_by_word=Rate(totals.serving.idle_by_word, totals.serving.looked_answers),
         pins_served=Rate(totals.serving.pins_named, totals.serving.requests),
         drafts_lost=totals.serving.drafted is None and totals.serving.lost,
         turned_idle=totals.serving.turned_idle

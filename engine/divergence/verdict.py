@@ -64,6 +64,8 @@ class CheckEvidence:
     whether it drafts."""
     pins_served: Rate | None = None
     """Serving answers that name a pin, so that nothing was drafted for them; None: none was."""
+    idle_by_word: Rate | None = None
+    """Serving answers after which the engine said that it drafts nothing; None: never asked."""
     drafts_lost: bool = False
     """Whether the serving engine told in the beginning what it drafts, and not in the end."""
     turned_idle: bool = False
@@ -169,6 +171,11 @@ def _find_gap(found: CheckEvidence) -> str | None:
         return NOT_PINNED
     if (pins := found.pins_served) is not None and (pins.rate or 0.0) > IDLE:
         return explain_pins("serving answers", pins)
+    if (stopped := found.idle_by_word) is not None and (stopped.rate or 0.0) > IDLE:
+        return (
+            f"the serving engine drafted nothing by its own word at {stopped.count} of"
+            f" {stopped.of} answers"
+        )
     if found.turned_idle:
         return TURNED_IDLE
     if found.drafts_lost:

@@ -294,12 +294,15 @@ class ArmPair:
             return None
 
     async def note_counts(self, totals: Totals) -> None:
-        """Takes in what the engines have drafted for anybody by now."""
+        """Takes in what the engines have drafted for anybody by now, and the serving one's word."""
         for sums, engine in zip((totals.serving, totals.reference), self._engines, strict=True):
             # The counters of a soft reference are those of serving.
             is_due = sums.count is not None and sums.requests > sums.counted_answers
             if engine is not None and (is_due or not sums.requests):
                 sums.note_count(await self._fetch_drafted(engine))
+        serving, sums = self.arms[0], totals.serving
+        if serving.facts.mode is not None and sums.requests > sums.looked_answers:
+            sums.note_word(is_idle=await self._is_idle_now(serving, self._engines[0]))
 
     async def has_drafting_reference(self, by_counters: bool | None) -> bool | None:
         """Whether another engine as the reference drafts, by its counters or its word; None where

@@ -28,7 +28,9 @@ from specdeck.engine.protocol.messages import EngineState
 
 @dataclass
 class ChangingEngine(CompletionEngine):
-    """Says something else of itself from its 40th answer on."""
+    """Says something else of itself once it has been asked often enough."""
+
+    late: int = 40
 
     state_now: dict[str, Any] = field(default_factory=dict)
     """What is another in its state from the beginning."""
@@ -48,7 +50,7 @@ class ChangingEngine(CompletionEngine):
 
     @property
     def _is_late(self) -> bool:
-        return len(self.asked) > 40
+        return len(self.asked) > self.late
 
 
 def page(
@@ -412,7 +414,24 @@ async def test_a_drafter_by_text_whose_breaker_opens_passes_nothing(
     """That some of its answers have no drafts is no standstill of such a drafter."""
     verdict = await check(bench, OpeningEngine(state_now={"method": "ngram"}, state_then=then))
     assert verdict.word == ("inconclusive" if then else "pass")
-    assert (verdict.reason == TURNED_IDLE) == bool(then)
+    assert ("by its own word at 400 of 400" in verdict.reason) == bool(then)
+
+
+async def test_a_breaker_that_was_open_in_the_midst_is_not_forgotten(bench: Bench) -> None:
+    @dataclass
+    class OpenForAWhile(OpeningEngine):
+        closes_at: int = 0
+
+        @property
+        def _is_late(self) -> bool:
+            return 40 < len(self.asked) < self.closes_at
+
+    now, then = {"method": "ngram"}, {"breaker": "open"}
+    for closes_at, word in ((900, "inconclusive"), (100, "pass")):
+        engine = OpenForAWhile(state_now=now, state_then=then, closes_at=closes_at)
+        verdict = await check(bench, engine)
+        assert verdict.word == word
+        assert ("by its own word" in verdict.reason) == (word == "inconclusive")
 
 
 async def test_short_answers_do_not_hide_that_drafting_stopped(bench: Bench) -> None:
@@ -420,7 +439,8 @@ async def test_short_answers_do_not_hide_that_drafting_stopped(bench: Bench) -> 
     prompts = bench.many(200)
     async with bench.lab(OpeningEngine(state_then={"breaker": "open"}), max_tokens=4) as lab:
         verdict = (await finish_check(lab, prompts, bench.store)).verdict
-    assert (verdict.word, verdict.reason) == ("inconclusive", TURNED_IDLE)
+    assert verdict.word == "inconclusive"
+    assert "by its own word at 400 of 400" in verdict.reason
     counting = CountingEngine(drafts=True, drafts_until=40)
     async with bench.lab(counting, target_alone(), max_tokens=4) as lab:
         verdict = (await finish_check(lab, prompts, bench.store)).verdict
@@ -431,9 +451,11 @@ async def test_short_answers_do_not_hide_that_drafting_stopped(bench: Bench) -> 
 
 async def test_an_engine_whose_breaker_is_open_in_the_end_passes_nothing(bench: Bench) -> None:
     for then in ({"breaker": "open"}, {"mode": "target-only", "k": 0}):
-        engine = ChangingEngine(drafts=False, named=[NAME], state_then=then)
-        verdict = await check(bench, engine)
-        assert (verdict.word, verdict.reason) == ("inconclusive", TURNED_IDLE)
+        for late, said in ((40, "by its own word at 400 of 400"), (1000, TURNED_IDLE)):
+            engine = ChangingEngine(drafts=False, named=[NAME], state_then=then, late=late)
+            verdict = await check(bench, engine)
+            assert verdict.word == "inconclusive"
+            assert said in verdict.reason
 
 
 async def test_a_reference_that_is_wrong_itself_passes_nothing(bench: Bench) -> None:
