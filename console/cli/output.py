@@ -15,8 +15,8 @@ import re
 import select
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TextIO
 
 import click
@@ -36,6 +36,12 @@ _TERMINAL_PIECE = 64
 signal may go unheard that came as the write began."""
 _OVER = "\r\x1b[K"
 """Back to the beginning of the line, which is then empty."""
+
+Taker = Callable[[int, bytes, bool], bool]
+"""Is given what a file is to get, and whether that is data; says whether it has it written."""
+
+_takers: list[Taker] = []
+"""The last one is given what is printed; none where whoever prints writes it himself."""
 
 
 def emit(data: object) -> None:
@@ -98,6 +104,16 @@ def draw_lines(lines: Sequence[str], *, above: int, width: int) -> None:
         _write(sys.stderr, f"{up}\r{text}\x1b[J")
 
 
+@contextmanager
+def divert_to(taker: Taker) -> Iterator[None]:
+    """Has `taker` write what is printed within, by any thread of this process."""
+    _takers.append(taker)
+    try:
+        yield
+    finally:
+        _takers.remove(taker)
+
+
 class LogLines(logging.Handler):
     """What libraries log, a line each."""
 
@@ -126,7 +142,8 @@ def _write(stream: TextIO, text: str) -> None:
     """Writes at once; what the stream's encoding has no spelling for is a question mark.
 
     Waits for whoever reads it, a pager or a terminal far away, until a signal has the command
-    end: from then on what nobody takes is left out.
+    end: from then on what nobody takes is left out. A command that works meanwhile has it written
+    by somebody else.
     """
     # While the console is up, stderr is Textual's stand-in, which has no encoding and no file.
     encoding = getattr(stream, "encoding", None) or "utf-8"
@@ -140,6 +157,16 @@ def _write(stream: TextIO, text: str) -> None:
         stream.flush()
         return
     stream.flush()
+    if _takers and _takers[-1](file, data, stream is sys.stdout):
+        return
+    write_from(bytearray(data), file, is_given_up=lambda: ARRIVAL.has_come)
+
+
+def write_from(rest: bytearray, file: int, *, is_given_up: Callable[[], bool]) -> None:
+    """Writes `rest` and takes from it what is written, also where it raises OSError.
+
+    Waits for whoever reads it until it is given up: then `rest` keeps what nobody has taken.
+    """
     ready, is_main = select.poll(), threading.current_thread() is threading.main_thread()
     ready.register(file, select.POLLOUT)
     # A pipe that is ready takes a piece; a terminal may still have it wait, and no line of a
@@ -148,17 +175,17 @@ def _write(stream: TextIO, text: str) -> None:
     piece = _TERMINAL_PIECE if waits else select.PIPE_BUF
     with suppress(Interruption):  # also of one that comes when all is written
         try:
-            while data:
+            while rest:
                 if is_main:
                     ARRIVAL.is_awaited = True
                 # Not without end: a signal that comes as the wait begins does not cut it short.
                 if not ready.poll(_PATIENCE_MS):
-                    if ARRIVAL.has_come:
+                    if is_given_up():
                         break
                     continue
                 if is_main:
                     ARRIVAL.is_awaited = waits
-                data = data[os.write(file, data[:piece]) :]
+                del rest[: os.write(file, rest[:piece])]
         finally:
             if is_main:
                 ARRIVAL.is_awaited = False

@@ -36,6 +36,7 @@ from specdeck.console.cli.expectations import Expectations, OnReading, report_ev
 from specdeck.console.cli.incident_key import incident_writer
 from specdeck.console.cli.operator import find_operator
 from specdeck.console.cli.output import emit, log
+from specdeck.console.cli.print_queue import work_beside_output
 from specdeck.console.cli.processes import StopReporter, record_as_json
 from specdeck.console.cli.watch import find_lasting_error
 from specdeck.engine.client import event_loop
@@ -110,7 +111,7 @@ def run(config: Path, headless: bool, detach: bool, wanted: Port | None) -> int:
     if detach:
         return event_loop.run(run_detached(launch))
     if headless:
-        return event_loop.run(run_headless(launch))
+        return event_loop.run(work_beside_output(run_headless(launch)))
     return run_in_console(launch)
 
 
@@ -155,7 +156,8 @@ def demo(headless: bool, seconds: float | None, wanted: Port, profile: str) -> i
         module="specdeck.engine.launch.owned_load",
     )
     if headless:
-        return event_loop.run(run_headless(launch, seconds=seconds, load=load))
+        work = run_headless(launch, seconds=seconds, load=load)
+        return event_loop.run(work_beside_output(work))
     return run_in_console(launch, load=load)
 
 
