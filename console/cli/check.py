@@ -33,6 +33,7 @@ from specdeck.console.cli.engines import Access, access, require_vllm
 from specdeck.console.cli.gauges_file import GaugesFile
 from specdeck.console.cli.operator import find_operator
 from specdeck.console.cli.output import draw_over, emit, log, print_lines, print_verdict
+from specdeck.console.cli.print_queue import work_beside_output
 from specdeck.console.cli.run import start_reference_engine
 from specdeck.console.cli.set import Narrator, request_change
 from specdeck.console.widgets.format import shorten
@@ -103,8 +104,10 @@ def command(**options: Any) -> int:
     require_memory()
     prompts = load_prompts(asked.source, asked.prompt_limit)
     refuse_case(asked, prompts)
-    work = check_distributions if asked.sampled else check_tokens
-    return event_loop.run(until_signal(work(asked, prompts)))
+    work = (check_distributions if asked.sampled else check_tokens)(asked, prompts)
+    if asked.every is not None:  # whoever has seen enough of a series ends it
+        work = work_beside_output(work, ends_at=(BrokenPipeError,))
+    return event_loop.run(until_signal(work))
 
 
 def print_history(asked: CheckArguments) -> int:
@@ -380,7 +383,7 @@ def _canary_code(asked: CheckArguments, result: CheckResult) -> int:
 def _print(asked: CheckArguments, data: dict[str, Any], lines: Callable[[Data], list[str]]) -> None:
     if asked.every is None:
         print_verdict(data, lambda: lines(data), as_json=asked.as_json)
-    elif asked.as_json:  # whoever has seen enough of a series ends it
+    elif asked.as_json:
         emit(data)
     else:
         print_lines(*lines(data))

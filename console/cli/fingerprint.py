@@ -18,6 +18,7 @@ from specdeck.console.cli.expectations import Expectations, open_fingerprints, w
 from specdeck.console.cli.gauges_file import GaugesFile
 from specdeck.console.cli.output import emit, log, print_lines, print_verdict
 from specdeck.console.cli.output_file import OutputFile
+from specdeck.console.cli.print_queue import work_beside_output
 from specdeck.engine.client import event_loop
 from specdeck.engine.client.webhook import Webhook
 from specdeck.engine.errors import UsageError
@@ -208,7 +209,10 @@ def verify(
         await watcher.open()
         return await verify_on(watcher, every_s, exports, url=to.url, as_json=as_json)
 
-    return event_loop.run(until_signal(run()))
+    work = run()
+    if every_s is not None:  # whoever has seen enough of a series ends it
+        work = work_beside_output(work, ends_at=(BrokenPipeError,))
+    return event_loop.run(until_signal(work))
 
 
 @command.command("diff")

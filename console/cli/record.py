@@ -17,6 +17,7 @@ from specdeck.console.cli.engines import Access, access, key_option
 from specdeck.console.cli.expectations import Expectations, pin_option, watches, webhook_option
 from specdeck.console.cli.operator import find_operator
 from specdeck.console.cli.output import emit, log, print_lines
+from specdeck.console.cli.print_queue import work_beside_output
 from specdeck.console.cli.watch import find_lasting_error
 from specdeck.console.state.black_box import BlackBoxRecorder
 from specdeck.console.state.controller import Controller, Spawn
@@ -61,7 +62,8 @@ def command(
             expectations=Expectations(pin, webhook_env),
         )
     )
-    return event_loop.run(until_signal(record_engines(asked, _find_printer(as_json, quiet))))
+    work = work_beside_output(record_engines(asked, _find_printer(as_json, quiet)))
+    return event_loop.run(until_signal(work))
 
 
 async def record_engines(asked: AttachOptions, show: Printer) -> int:

@@ -18,6 +18,7 @@ from specdeck.console.cli.expectations import (
     webhook_option,
 )
 from specdeck.console.cli.output import emit, log, print_lines
+from specdeck.console.cli.print_queue import LAST_LINES_S, work_beside_output
 from specdeck.engine.client import event_loop
 from specdeck.engine.config.loader import load
 from specdeck.engine.errors import ConfigError, EngineError, NotAnEngine, Unauthorized, UsageError
@@ -68,7 +69,13 @@ def command(
     """
     watched = resolve(engine, Expectations(pin, webhook_env), api_key_env)
     write = write_json if as_json else write_table()
-    return event_loop.run(until_signal(watch_and_report(watched, interval, count, write)))
+    work = work_beside_output(
+        watch_and_report(watched, interval, count, write),
+        ends_at=(OSError,),
+        # So many were asked for: they are worth waiting for whoever reads them.
+        patience_s=LAST_LINES_S if count is None else None,
+    )
+    return event_loop.run(until_signal(work))
 
 
 @dataclass(frozen=True, slots=True)
