@@ -59,6 +59,7 @@ from specdeck.engine.launch.launcher import Launch
 from specdeck.engine.launch.ownership import PortOwner
 from specdeck.engine.launch.preflight import findings, raise_errors
 from specdeck.engine.launch.progress import StartProgress
+from specdeck.engine.launch.registry import Record
 from specdeck.engine.metrics.recording import reading_as_json
 from specdeck.engine.metrics.scrape import readings
 from specdeck.engine.paths import locations
@@ -381,9 +382,26 @@ async def run_detached(launch: Launch) -> int:
         if not ready:
             await launch.stop(on_progress=StopReporter(launch.name))
     if ready and launch.record is not None:
-        emit(record_as_json(launch.record))
-        log(f"{launch.record.name} runs at {launch.url}: {how_to_end(launch)}")
+        print_record(launch, launch.record)
     return code
+
+
+def print_record(launch: Launch, record: Record) -> None:
+    """Prints the record of an engine that is left running.
+
+    Where it runs is said first: whoever takes nothing of stdout has to know that as well. Raises
+    OSError where the record cannot be printed, and says that the engine runs all the same.
+    """
+    log(f"{record.name} runs at {launch.url}: {how_to_end(launch)}")
+    try:
+        emit(record_as_json(record))
+    except OSError as error:
+        reason = (error.strerror or type(error).__name__).lower()
+        log(
+            f"specdeck: the record of {record.name} cannot be printed ({reason}), and it runs at "
+            f"{launch.url} all the same: {how_to_end(launch)}"
+        )
+        raise
 
 
 async def follow_start(launch: Launch) -> int:

@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 from tests.support.command import Command
+from tests.support.full_pipe import FullPipe
 from tests.support.stub_vllm import write_stub_config
 
 
@@ -85,3 +86,36 @@ def test_an_engine_serves_on_where_its_samples_cannot_be_written(
     assert "cannot be written" not in said
     assert "left out of stdout" in said
     assert command.engines() == []
+
+
+@pytest.mark.parametrize(
+    ("place", "reason", "code"),
+    [(open_full, "no space left on device", 2), (open_unread, "broken pipe", 0)],
+    ids=["full", "unread"],
+)
+def test_an_engine_whose_record_cannot_be_printed_is_told_of_beside_it(
+    place: Callable[[], int], reason: str, code: int, command: Command, tmp_path: Path
+) -> None:
+    with started(command, tmp_path, place(), "--detach") as process:
+        _, said = process.communicate(timeout=60)
+        (engine,) = command.engines()
+        try:
+            where = f"{engine['url']} all the same: `specdeck stop stub`"
+            assert (
+                f"specdeck: the record of stub cannot be printed ({reason}), and it runs at {where}"
+            ) in said.splitlines()
+            assert process.returncode == code
+        finally:
+            assert command("stop", "stub").returncode == 0
+
+
+def test_where_a_detached_engine_runs_is_told_though_nobody_takes_its_record(
+    command: Command, tmp_path: Path
+) -> None:
+    pipe = FullPipe()
+    with started(command, tmp_path, pipe.writes, "--detach") as process:
+        try:
+            assert read_until(process, "runs at").endswith(": `specdeck stop stub`")
+        finally:
+            assert command("stop", "stub").returncode == 0
+            os.close(pipe.reads)

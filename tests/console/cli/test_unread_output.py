@@ -8,13 +8,14 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 from tests.support.command import Command
 from tests.support.engine_state import engine_state
 from tests.support.facts_engine import FactsEngine
+from tests.support.full_pipe import FullPipe
 from tests.support.http_engine import HttpEngine, serve_engine
 
 from specdeck.engine.blackbox.folder import list_boxes, open_history
@@ -22,26 +23,6 @@ from specdeck.engine.protocol.messages import PREFIX
 
 ENDS_WITHIN_S = 20.0
 """A process that starts up and ends beside others takes a while."""
-
-
-class FullPipe:
-    """A pipe that takes nothing until it is read."""
-
-    def __init__(self) -> None:
-        self.reads, self.writes = os.pipe()
-        os.set_blocking(self.writes, False)
-        self.filled = 0
-        with suppress(BlockingIOError):
-            while True:
-                self.filled += os.write(self.writes, b"\n" * 4096)
-        os.set_blocking(self.writes, True)
-
-    def read(self) -> bytes:
-        """All until the last writer closes it, without what filled it."""
-        content = b""
-        while chunk := os.read(self.reads, 1 << 16):
-            content += chunk
-        return content[self.filled :]
 
 
 @contextmanager
