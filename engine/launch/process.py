@@ -8,10 +8,10 @@ server is gone, which a walk down the tree of processes would not.
 from __future__ import annotations
 
 import os
+import pwd
 import signal
 import socket
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -151,12 +151,33 @@ def tidies_up(one: Process) -> bool:
     return any(b"multiprocessing.resource_tracker" in word for word in words)
 
 
-def send(to: Process, number: signal.Signals) -> None:
-    """Signals this very process, and nobody who has got its pid since."""
+def send(to: Process, number: signal.Signals) -> bool:
+    """Signals this very process, and nobody who has got its pid since.
+
+    False where the system does not let this user signal it.
+    """
     found = find_process(to.pid)
     if found is not None and found.born == to.born:
-        with suppress(ProcessLookupError):
+        try:
             os.kill(to.pid, number)
+        except ProcessLookupError:
+            pass
+        except PermissionError:
+            return False
+    return True
+
+
+def find_owner(one: Process) -> str | None:
+    """The name of the user that a process runs as, or the number of one without a name; None for
+    a process that is gone."""
+    try:
+        uid = (_PROC / str(one.pid)).stat().st_uid
+    except OSError:
+        return None
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
 
 
 def _everything() -> Iterator[Process]:

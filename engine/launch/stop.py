@@ -62,7 +62,8 @@ async def stop_engine(
     while it starts, 2 s for its orphans when it is dead. Then whatever is left in its
     session is killed, what tidies up after the others last. Returns once nothing runs and the
     port is free. Raises EngineError when a process outlives even that (one that hangs in the
-    kernel), and for an engine of another host; the record is kept then, so that it is found.
+    kernel), for one that this user may not signal, and for an engine of another host; the record
+    is kept then, so that it is found.
     """
     if record.life() == "elsewhere":
         raise record.elsewhere_error()
@@ -78,7 +79,7 @@ async def stop_engine(
         if elapsed > grace_s:
             killed = True
             others = [one for one in left if not process.tidies_up(one)]
-            _send(left if elapsed > grace_s + TIDY_S else others, signal.SIGKILL)
+            _send(record, left if elapsed > grace_s + TIDY_S else others, signal.SIGKILL)
         elif not asked:
             asked = True
             _ask(record, left)
@@ -98,13 +99,19 @@ def _grace(record: Record) -> float:
 def _ask(record: Record, left: Sequence[process.Process]) -> None:
     """SIGTERM to the server; to its orphans where it is dead."""
     server = [process for process in left if process.pid == record.pid]
-    _send(server or left, signal.SIGTERM)
-    _send(left, signal.SIGCONT)  # a stopped process takes no other signal than SIGKILL
+    _send(record, server or left, signal.SIGTERM)
+    _send(record, left, signal.SIGCONT)  # a stopped process takes no other signal than SIGKILL
 
 
-def _send(to: Sequence[process.Process], number: signal.Signals) -> None:
-    for one in to:
-        process.send(one, number)
+def _send(record: Record, to: Sequence[process.Process], number: signal.Signals) -> None:
+    """Signals all that this user may signal; raises EngineError where that is none of them."""
+    refused = [one for one in to if not process.send(one, number)]
+    if refused and len(refused) == len(to):
+        owner = process.find_owner(refused[0]) or "another user"
+        raise EngineError(
+            f"{record.name}: not permitted to signal process {refused[0].pid}, which is {owner}'s",
+            remedy=f"stop it as {owner}",
+        )
 
 
 def _reap(pid: int) -> None:

@@ -1,6 +1,8 @@
 """The process of an engine, with a small script in the engine's place."""
 
+import errno
 import os
+import pwd
 import signal
 import socket
 import stat
@@ -14,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from specdeck.engine.errors import StartFailed, UsageError
+from specdeck.engine.errors import EngineError, StartFailed, UsageError
 from specdeck.engine.launch import process
 from specdeck.engine.launch.launcher import Command, StartedEngine, choose_port, start, token_path
 from specdeck.engine.launch.ports import find_free
@@ -220,6 +222,45 @@ async def test_ending_an_engine_touches_no_other(begin: Begin, registry: Registr
     await stop_engine(one.record, registry, grace_s=0.2, every=0.01)
     assert other.record.life() == "running"
     assert registry.all() == (other.record,)
+
+
+def refuse_signals_to(refused: set[int], patch: pytest.MonkeyPatch) -> None:
+    """Has the system not let us signal some processes, as it does with another user's."""
+    send = os.kill
+
+    def kill(pid: int, number: int) -> None:
+        if pid in refused:
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+        send(pid, number)
+
+    patch.setattr("specdeck.engine.launch.process.os.kill", kill)
+
+
+async def test_an_engine_of_another_user_is_not_ended_and_its_owner_is_named(
+    begin: Begin, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = begin("import time; time.sleep(600)").record
+    owner = pwd.getpwuid(os.getuid()).pw_name
+    with monkeypatch.context() as patch:
+        refuse_signals_to({engine.pid}, patch)
+        with pytest.raises(EngineError, match=f"not permitted .* {engine.pid}, which is {owner}'s"):
+            await stop_engine(engine, registry)
+    assert registry.records() == (engine,)
+    assert process.leads(engine.leader)
+
+
+async def test_what_may_be_ended_of_an_engine_is_ended(
+    begin: Begin, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = begin(SERVER + "time.sleep(600)").record
+    until(lambda: len(process.members(engine.leader)) == 2)
+    worker = process.members(engine.leader)[1]
+    with monkeypatch.context() as patch:
+        refuse_signals_to({worker.pid}, patch)
+        with pytest.raises(EngineError, match=f"not permitted to signal process {worker.pid}"):
+            await stop_engine(engine, registry, grace_s=0.0)
+    assert process.members(engine.leader) == (worker,)
+    assert registry.records() == (engine,)
 
 
 async def test_ending_an_engine_that_is_gone_only_forgets_it(
