@@ -122,8 +122,9 @@ class PrintQueue:
         """Lines since it was last said how many."""
         self._trouble: str | None = None
         """Why the file could not be written the last time; None where it could."""
-        self._is_cut = False
-        """Whether the file ends in the midst of a line that could not be finished."""
+        self._unfinished = b""
+        """Of a text that the file had room for a part of: the rest comes before all else, as half
+        a line would spoil a recording."""
         self._is_closed = False
         threading.Thread(target=self._run, name=f"print to {name}", daemon=True).start()
 
@@ -177,24 +178,22 @@ class PrintQueue:
 
     def _write(self, text: Text) -> str | None:
         """Writes one text; what there is to say of it."""
-        # What could not be finished stays a line of its own, or it would spoil this one.
-        end = b"\n" if self._is_cut else b""
-        rest = bytearray(end + text.content)
+        rest = bytearray(self._unfinished + text.content)
         try:
             write_from(rest, self._file, is_given_up=lambda: self._is_closed)
         except OSError as error:
-            if written := len(end) + len(text.content) - len(rest):
-                self._is_cut = written > len(end)
-            return self._fail(text, error)
-        self._is_cut = False
+            is_begun = len(rest) < len(text.content)
+            self._unfinished = bytes(rest if is_begun else rest[: len(rest) - len(text.content)])
+            return self._fail(text, error, lines=0 if is_begun else text.lines)
+        self._unfinished = b""
         return None if rest else self._recover()
 
-    def _fail(self, text: Text, error: OSError) -> str | None:
+    def _fail(self, text: Text, error: OSError, *, lines: int) -> str | None:
         reason = (error.strerror or type(error).__name__).lower()
         if text.is_data and self._on_failure(error):
             return None
         with self._changes:
-            self._left_out += text.lines
+            self._left_out += lines
             is_known, self._trouble = reason == self._trouble, reason
         if is_known:
             return None
