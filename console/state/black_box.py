@@ -37,6 +37,8 @@ NOT_OFFERED_S: Final = 600.0
 """For which an engine that does not tell cohorts or tuning is not asked again."""
 OPEN_S: Final = 15.0
 """After which a box that could not be opened, or that another process writes, is tried again."""
+LOOK_S: Final = 5.0
+"""Between two looks whether an open box still lies where it was opened."""
 MOST_WAITING: Final = 2_000
 """What waits to be written; more is left out rather than kept."""
 LAST_WRITES_S: Final = 3.0
@@ -91,6 +93,7 @@ class BlackBoxRecorder:
             folder,
             (days, megabytes),
             self._report,
+            self._begin_anew,
             steady,
         )
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -202,6 +205,17 @@ class BlackBoxRecorder:
             with suppress(RuntimeError):  # the loop has ended meanwhile
                 loop.call_soon_threadsafe(self._on_notice, index, text)
 
+    def _begin_anew(self, index: int) -> None:
+        """From the writer's thread: a new box has nothing of what is recorded as it changes."""
+        loop = self._loop
+        if loop is not None:
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._forget, index)
+
+    def _forget(self, index: int) -> None:
+        known = self._engines[index]
+        self._engines[index] = _Engine(known.event, known.mark)
+
     def _tell(self, index: int, text: str) -> None:
         self._controller.tell(text, "warn", index=index)
 
@@ -252,6 +266,8 @@ class _Box:
     box: BlackBox | None = None
     try_at: float = 0.0
     """When to try again, by the steady clock."""
+    look_at: float = 0.0
+    """When to look again whether the file is still there, by the same clock."""
     told: str | None = None
     """What was said of a failure that lasts."""
 
@@ -265,12 +281,15 @@ class _Writer:
         folder: Path,
         limits: tuple[float, float],
         report: Callable[[int, str], None],
+        begin_anew: Callable[[int], None],
         steady: Callable[[], float],
     ) -> None:
+        """`begin_anew` is told that an engine's box was gone, and is made once more."""
         self.boxes = [_Box(*one) for one in engines]
         self._folder = folder
         self._limits = limits
         self._report = report
+        self._begin_anew = begin_anew
         self._steady = steady
         self._queue: Queue[tuple[int, _Write] | None] = Queue(MOST_WAITING)
         self._thread: threading.Thread | None = None
@@ -323,6 +342,7 @@ class _Writer:
                     one.box.close()
 
     def _write(self, one: _Box, index: int, write: _Write) -> None:
+        self._leave_gone(one, index)
         if one.box is None and self._steady() < one.try_at:
             return
         try:
@@ -339,6 +359,22 @@ class _Writer:
                 self._report(index, "recorded again")
             one.state, one.told = "recording", None
 
+    def _leave_gone(self, one: _Box, index: int) -> None:
+        """Closes a box that was moved or deleted, for the next one to be made in its place.
+
+        What is written to a file without a name is lost, and nothing else would ever tell.
+        """
+        if one.box is None or self._steady() < one.look_at:
+            return
+        one.look_at = self._steady() + LOOK_S
+        if one.box.is_in_place():
+            return
+        path = one.box.path
+        one.box.close()
+        one.box, one.state, one.try_at = None, "opening", 0.0
+        self._report(index, f"its black box was moved or deleted, a new one is begun: {path}")
+        self._begin_anew(index)
+
     def _open(self, one: _Box) -> bool:
         from specdeck.engine.blackbox.box import open_box
         from specdeck.engine.blackbox.folder import box_path, remove_abandoned
@@ -350,6 +386,7 @@ class _Writer:
         if one.box is None:
             one.state = "elsewhere"
             return False
+        one.look_at = self._steady() + LOOK_S
         # Not by the clock of this moment, which may be wrong: by the time that many readings tell.
         settled = None if self._swept else one.box.settled_time()
         if settled is not None:

@@ -22,6 +22,7 @@ from specdeck.engine.blackbox.block import MOST_WAITING, pack
 from specdeck.engine.blackbox.event import BoxEvent
 from specdeck.engine.blackbox.file import (
     REMEDY,
+    OpenFiles,
     open_for_writing,
     take_lock,
     transaction,
@@ -126,6 +127,8 @@ class BlackBox:
                     [("url", url), ("name", name)],
                 )
                 self._next = self._take_over()
+            with translate_errors(path):
+                self._files = OpenFiles(path)
         except BaseException:
             self._db.close()
             raise
@@ -203,9 +206,18 @@ class BlackBox:
         with self._write():
             return find_settled_time(self._db)
 
+    def is_in_place(self) -> bool:
+        """Whether what is written can be found: the file was neither deleted nor moved."""
+        return self._files.are_in_place()
+
     def close(self) -> None:
-        """Lets go of the file and its lock; without effect a second time."""
+        """Lets go of the file and its lock; without effect a second time.
+
+        A file that was moved has all that was written to it then.
+        """
         if self._lock is not None:
+            if not self.is_in_place():
+                self._files.give_up(self._db)
             self._db.close()
             os.close(self._lock)
             self._lock = None

@@ -309,14 +309,49 @@ def take_lock(path: Path) -> int | None:
                 return None
             except OSError:
                 return file  # a file system without locks: better a second writer than none
-            if _is_at(file, lock):
+            if is_at(os.fstat(file), lock):
                 return file
             os.close(file)  # whoever had it has removed it: the next one makes another
     return None
 
 
-def _is_at(file: int, path: Path) -> bool:
+def is_at(about: os.stat_result, path: Path) -> bool:
+    """Whether the very file that `about` is of still lies at `path`, not another one or nothing.
+
+    Raises OSError where that cannot be told.
+    """
     try:
-        return os.path.samestat(os.fstat(file), path.lstat())
-    except FileNotFoundError:
+        return os.path.samestat(about, path.lstat())
+    except (FileNotFoundError, NotADirectoryError):
         return False
+
+
+class OpenFiles:
+    """The files that a writer has open, whatever is done to their names meanwhile."""
+
+    def __init__(self, path: Path) -> None:
+        """Those of the file at `path`, once something was written to it. Raises OSError."""
+        self._path = path
+        self._about = path.lstat()
+        self._log = [(one, one.lstat()) for one in (beside(path, "-wal"), beside(path, "-shm"))]
+
+    def are_in_place(self) -> bool:
+        """Whether the file still lies at its path; True where that cannot be told."""
+        try:
+            return is_at(self._about, self._path)
+        except OSError:
+            return True
+
+    def give_up(self, db: sqlite3.Connection) -> None:
+        """Writes into the file, wherever it lies by now, what is only in its log, and removes the
+        log where it was left behind.
+
+        SQLite does neither for a file that was moved. It would take the log for that of the next
+        file there: what is no part of that one would be read into it.
+        """
+        with suppress(sqlite3.Error):
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        for one, about in self._log:
+            with suppress(OSError):
+                if is_at(about, one):
+                    one.unlink()

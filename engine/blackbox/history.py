@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from specdeck.engine.blackbox import cohort_steps
 from specdeck.engine.blackbox.event import BoxEvent
+from specdeck.engine.blackbox.file import is_at, translate_errors
 from specdeck.engine.blackbox.patience import Patience
 from specdeck.engine.blackbox.recorded_rows import RecordedRows
 from specdeck.engine.blackbox.row import (
@@ -58,6 +59,8 @@ class History:
         self.path = path
         self._rows = RecordedRows(path)
         try:
+            with translate_errors(path, remedy=None):
+                self._about = path.lstat()
             facts = dict(self._rows.ask("SELECT name, value FROM facts LIMIT 100"))
             url = facts.get("url")
             if not isinstance(url, str) or len(url) > _LONGEST:
@@ -70,6 +73,13 @@ class History:
         except BaseException:
             self._rows.close()
             raise
+
+    def is_in_place(self) -> bool:
+        """Whether this is still what lies at its path; True where that cannot be told."""
+        try:
+            return is_at(self._about, self.path)
+        except OSError:
+            return True
 
     def limit_waiting(self, patience: Patience) -> None:
         """Has what the main thread waits longer for be left out, as damage."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import threading
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -17,9 +18,10 @@ from tests.support.listed_engine import ListedEngine
 from tests.support.readings import START, STATE, URL, down, reading, readings
 from tests.support.tuned_engine import tuning
 
-from specdeck.console.state.black_box import COHORTS_S, BlackBoxRecorder
+from specdeck.console.state.black_box import COHORTS_S, LOOK_S, BlackBoxRecorder
 from specdeck.console.state.controller import Controller, Load
 from specdeck.engine.blackbox.box import open_box
+from specdeck.engine.blackbox.file import beside
 from specdeck.engine.blackbox.folder import box_path
 from specdeck.engine.blackbox.history import History
 from specdeck.engine.errors import ConfigError, Unsupported
@@ -303,6 +305,108 @@ async def test_the_second_of_two_consoles_waits_and_takes_over(tmp_path: Path) -
     assert not session.controller.track.events
     with session.past() as history:
         assert [one.t for one in history.readings(0, 1e11)] == [START + 3]
+
+
+async def record_around(
+    folder: Path, act: Callable[[Path], object], after: int = 10
+) -> tuple[Session, Path]:
+    """Records five readings, has something done to the box, and records `after` more."""
+    now = 0.0
+    session = Session(folder, readings(5), steady=lambda: now)
+    path = box_path(folder, URL)
+    await session.follow()
+    await session.until(lambda: is_recorded(path, 5))
+    act(path)
+    for n in range(5, 5 + after):
+        now = n - 4.0
+        await session.engine.more.put(reading(n))
+        await session.follow()
+        await session.until(session.recorder._writer._queue.empty)
+    session.recorder.close()
+    await asyncio.sleep(0.01)
+    for task in session.tasks:
+        task.cancel()
+    return session, path
+
+
+def is_recorded(path: Path, rows: int) -> bool:
+    with suppress(ConfigError):  # it is made at this moment
+        return path.exists() and len(read_seconds(path)) == rows
+    return False
+
+
+def read_seconds(path: Path) -> list[int]:
+    """When the readings in a box were made, seconds after the start."""
+    with closing(History(path)) as history:
+        return [round(one.t - START) for one in history.readings(0, 1e11)]
+
+
+def list_beside(path: Path) -> list[str]:
+    return [one.name for one in path.parent.glob(f"{path.name}*")]
+
+
+def delete_with_all_beside(path: Path) -> None:
+    for name in list_beside(path):
+        path.with_name(name).unlink()
+
+
+@pytest.mark.parametrize("act", [Path.unlink, delete_with_all_beside])
+async def test_a_box_that_is_deleted_is_made_anew(
+    tmp_path: Path, act: Callable[[Path], object]
+) -> None:
+    session, path = await record_around(tmp_path, act)
+    found = read_seconds(path)
+    assert found == list(range(found[0], 15))
+    assert found[0] <= 4 + LOOK_S
+    said = [one for one in session.said if "moved or deleted" in one]
+    assert said == [f"its black box was moved or deleted, a new one is begun: {path}"]
+    assert session.recorder.state(0) == "recording"
+
+
+async def test_a_folder_that_is_deleted_is_made_anew(tmp_path: Path) -> None:
+    folder = tmp_path / "data" / "boxes"
+    _, path = await record_around(folder, lambda path: shutil.rmtree(path.parents[1]))
+    assert read_seconds(path)[-1] == 14
+
+
+async def test_a_box_that_is_moved_has_what_was_recorded_until_then(tmp_path: Path) -> None:
+    moved = tmp_path / "elsewhere.db"
+    _, path = await record_around(tmp_path, lambda path: path.rename(moved))
+    assert not beside(moved, "-wal").exists()
+    assert read_seconds(moved) + read_seconds(path) == list(range(15))
+
+
+async def test_a_box_that_is_moved_at_last_has_all_as_well(tmp_path: Path) -> None:
+    """The recorder ends before it has looked."""
+    moved = tmp_path / "elsewhere.db"
+    _, path = await record_around(tmp_path, lambda path: path.rename(moved), after=2)
+    assert read_seconds(moved) == list(range(7))
+    assert list_beside(path) == [f"{path.name}.lock"]
+
+
+async def test_what_was_recorded_is_not_mixed_into_a_box_that_is_put_in_its_place(
+    tmp_path: Path,
+) -> None:
+    other = tmp_path / "other.db"
+    box = open_box(other, URL, name="demo")
+    assert box is not None
+    for n in range(100, 103):
+        box.append(reading(n))
+    box.close()
+
+    def replace_box(path: Path) -> None:
+        path.rename(tmp_path / "moved.db")
+        other.rename(path)
+
+    _, path = await record_around(tmp_path, replace_box)
+    before = read_seconds(tmp_path / "moved.db")
+    assert read_seconds(path) == [100, 101, 102, *range(len(before), 15)]
+
+
+async def test_a_box_that_is_made_anew_has_what_is_recorded_as_it_changes(tmp_path: Path) -> None:
+    _, path = await record_around(tmp_path, Path.unlink)
+    with closing(History(path)) as history:
+        assert [told for _, told in history.documents("load", 0, 1e11)] == [{"profile": None}]
 
 
 @pytest.mark.parametrize(("last_n", "told", "stays"), [

@@ -84,3 +84,18 @@ def refuse_stat(monkeypatch: pytest.MonkeyPatch, refused: Path, number: int) -> 
         return stat(path, follow_symlinks=follow_symlinks)
 
     monkeypatch.setattr(Path, "stat", look)
+
+
+def test_the_past_goes_on_in_a_record_that_was_begun_anew(tmp_path: Path) -> None:
+    path = box_path(tmp_path, URL)
+    record(path, busy_readings(20)).close()
+    with closing(BoxHistories(tmp_path, [URL])) as histories:
+        first = histories(0)
+        assert first is not None
+        assert histories(0) is first
+        path.rename(tmp_path / "moved.db")
+        assert histories(0) is None
+        record(path, busy_readings(30)).close()
+        second = histories(0)
+        assert second is not None
+        assert len(list(second.readings(START, START + 100))) == 30
