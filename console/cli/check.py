@@ -9,7 +9,6 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import (
     AsyncExitStack,
-    ExitStack,
     aclosing,
     asynccontextmanager,
     closing,
@@ -28,6 +27,7 @@ from specdeck.console.cli.check_arguments import (
     refuse_case,
     refuse_nonsense,
 )
+from specdeck.console.cli.check_context import open_scratch_checks, open_user_checks
 from specdeck.console.cli.common import open_user_store, until_signal, write_or_log
 from specdeck.console.cli.engines import Access, access, require_vllm
 from specdeck.console.cli.gauges_file import GaugesFile
@@ -73,10 +73,8 @@ from specdeck.engine.operations.check import (
     run_sampled_check,
 )
 from specdeck.engine.protocol.messages import AppliedChange, Change
-from specdeck.engine.scratch import scratch_folder
 from specdeck.engine.special_functions import require_memory
-from specdeck.engine.store.checks import Checks
-from specdeck.engine.store.database import Store
+from specdeck.engine.store.checks import Checks, open_or_spare
 from specdeck.engine.text import format_count, format_duration, format_table, parse_duration
 
 Data = Mapping[str, Any]
@@ -131,6 +129,17 @@ def print_history(asked: CheckArguments) -> int:
 async def check_tokens(asked: CheckArguments, prompts: PromptSet) -> int:
     """One check, or one every so often until a signal comes; the exit code of the last."""
     gauges = _open_gauges(asked)
+    try:
+        return await _check_tokens(asked, prompts, gauges)
+    except SpecdeckError:
+        if gauges is not None:
+            gauges.mark_failed()
+        raise
+
+
+async def _check_tokens(
+    asked: CheckArguments, prompts: PromptSet, gauges: ShownGauges | None
+) -> int:
     await _require_token(asked)
     series = CheckSeries(asked, prompts)
     events: AsyncGenerator[CheckEvent | NotDone, None] = series.check()
@@ -182,17 +191,20 @@ class CheckSeries:
         result: CheckResult | None = None
         await asyncio.to_thread(statistics.load)  # or the first interval would hold requests up
         async with open_arms(self._asked) as pair:
-            with open_check_store() as (store, stored), closing(Ticker()) as ticker:
-                async with aclosing(run_check(pair, self.prompts, Checks(store))) as events:
+            with open_check_store() as (checks, stored), closing(Ticker()) as ticker:
+                async with aclosing(run_check(pair, self.prompts, checks)) as events:
                     async for event in events:
                         if isinstance(event, CheckResult):
-                            state.finished, result = True, event
+                            state.finished, result = event.unstored is None, event
+                            log_unstored(event)
                             continue
                         if isinstance(event, ArmsReady):
                             warn_first(event)
                             state.note_arms(event.arms, stored=stored, own=self._asked.hard)
                         elif isinstance(event, CheckProgress):
-                            state.done, state.answers = event.done, event.answers
+                            # What waits to be written is lost with the process.
+                            state.done = max(0, event.done - checks.waiting)
+                            state.answers = event.answers
                         ticker.show(event)
                         yield event
         assert result is not None  # it ends so, or raises
@@ -226,12 +238,13 @@ async def check_distributions(asked: CheckArguments, prompts: PromptSet) -> int:
     result: SampledResult | None = None
     try:
         async with open_arms(asked) as pair:
-            with open_check_store() as (store, _):
-                events = run_sampled_check(pair, prompts, asked.sampling(), Checks(store))
+            with open_check_store() as (checks, _):
+                events = run_sampled_check(pair, prompts, asked.sampling(), checks)
                 async with aclosing(events):
                     async for event in events:
                         if isinstance(event, SampledResult):
                             result = event
+                            log_unstored(event)
                         elif isinstance(event, ArmsReady):
                             warn_first(event)
                         elif isinstance(event, DrawProgress):
@@ -279,17 +292,22 @@ async def _reference(asked: CheckArguments, ours: Access, stack: AsyncExitStack)
 
 
 @contextmanager
-def open_check_store() -> Iterator[tuple[Store, bool]]:
-    """The user's store or, where it cannot be used, one that ends with the command, and which."""
-    with scratch_folder("specdeck-check") as spare, ExitStack() as stack:
-        try:
-            store, lasts = stack.enter_context(open_user_store()), True
-        except SpecdeckError as error:
-            log(f"specdeck: this check is not stored: {error.line()}")
-            store, lasts = stack.enter_context(Store(spare / "store.sqlite")), False
-        yield store, lasts
-        for line in store.left_out:
+def open_check_store() -> Iterator[tuple[Checks, bool]]:
+    """The user's store or, where it cannot be written to, one that ends with the command; whether
+    it is the user's."""
+    with open_or_spare(open_user_checks, open_scratch_checks) as (checks, failure):
+        if failure is not None:
+            log_unstored(failure)
+        yield checks, failure is None
+        for line in checks.left_out:
             log(f"specdeck: {line}")
+
+
+def log_unstored(found: CheckResult | SampledResult | SpecdeckError) -> None:
+    """Says why the history will not have a check, where it will not."""
+    error = found if isinstance(found, SpecdeckError) else found.unstored
+    if error is not None:
+        log(f"specdeck: this check is not stored: {error.line()}")
 
 
 def log_waiting(waiting: WaitingForEngine) -> None:

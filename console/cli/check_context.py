@@ -49,12 +49,18 @@ def open_check_context(
 
     keyed = any(keys.values())
     return CheckContext(
-        open_arms, _open_checks, _open_scratch, folders=_folders, reference=reference, keyed=keyed
+        open_arms,
+        open_user_checks,
+        open_scratch_checks,
+        folders=_folders,
+        reference=reference,
+        keyed=keyed,
     )
 
 
 @contextmanager
-def _open_checks() -> Iterator[Checks]:
+def open_user_checks() -> Iterator[Checks]:
+    """Those in the user's store; raises SpecdeckError where it cannot be used."""
     from specdeck.engine.store.checks import Checks
 
     with open_user_store() as store:
@@ -62,7 +68,8 @@ def _open_checks() -> Iterator[Checks]:
 
 
 @contextmanager
-def _open_scratch() -> Iterator[Checks]:
+def open_scratch_checks() -> Iterator[Checks]:
+    """A store of its own, which is forgotten."""
     from specdeck.engine.scratch import scratch_folder
     from specdeck.engine.store.checks import Checks
     from specdeck.engine.store.database import Store

@@ -111,7 +111,7 @@ def open_user_store() -> Iterator[Store]:
 
     with Store(locations(os.environ).store) as store:
         # What cannot be deleted now, or how long is not said, waits for the next command.
-        with suppress(SpecdeckError):
+        with suppress(SpecdeckError), store.impatient():
             if days := read_settings().retention_days:
                 now = time.time()
                 delete_older(store, now - timedelta(days=days).total_seconds(), now)

@@ -35,7 +35,6 @@ from specdeck.engine.operations.gate import (
     refuse_same_engine,
 )
 from specdeck.engine.special_functions import require_memory
-from specdeck.engine.store.checks import Checks
 from specdeck.engine.text import oneline
 
 _PROMPTS, _TOKENS, _STREAMS = 100, 128, 8
@@ -240,8 +239,8 @@ async def _measure(
             refuse_other_work(baseline, prompts, pair)
         if second is not None:
             await refuse_same_engine(pair, second)
-        with open_check_store() as (store, _), closing(Ticker()) as ticker:
-            events = measure_engine(pair, prompts, Checks(store), second=second)
+        with open_check_store() as (checks, _), closing(Ticker()) as ticker:
+            events = measure_engine(pair, prompts, checks, second=second)
             async with aclosing(events):
                 async for event in events:
                     if isinstance(event, Measurement):

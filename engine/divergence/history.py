@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,7 +15,7 @@ from specdeck.engine.divergence.verdict import Word
 from specdeck.engine.errors import UsageError
 from specdeck.engine.fingerprint.digest import canonical
 from specdeck.engine.protocol.codec import Count, DraftLength, OneOf, Within, WrongType, read_record
-from specdeck.engine.store.checks import GREEDY, SAMPLED, Checks, Run, unreadable
+from specdeck.engine.store.checks import GREEDY, SAMPLED, Run, unreadable
 from specdeck.engine.store.database import left_out_line
 from specdeck.engine.text import UNKNOWN, format_count, format_percent, format_value
 
@@ -372,19 +373,16 @@ def _format_changed(names: Sequence[str]) -> str:
     return f"; the fingerprint changed in: {', '.join(names)}" if names else ""
 
 
-def record_sampled(
-    found: Distributions, prompts: PromptSet, store: Checks, t: float
-) -> SampledHistory:
-    """Writes a finished run down, at Unix time `t`; how it stands to those before it."""
+def sampled_run(found: Distributions, prompts: PromptSet, t: float) -> Run:
+    """A finished run as the store keeps it, at Unix time `t`; it has no number yet."""
     serving, reference = found.arms
     data = found.as_json()
     settings = {name: data[name] for name in ("samples", "tokens", "temperature")}
     facts = {"kind": SAMPLED, "serving": serving.as_json(), "reference": reference.as_json(),
              "settings": settings, "prompts": prompts.digest}  # fmt: skip
     key = hashlib.sha256(canonical({**facts, "t": t})).hexdigest()[:32]
-    run = store.begin(key, t, serving.url, facts)
-    store.finish(run.id, t, data)
-    return compare_with_sampled_history(store.history(serving.url, kind=SAMPLED))
+    plain = json.loads(json.dumps([facts, data]))  # as it is read again
+    return Run(0, key, t, serving.url, t, plain[0], {}, plain[1])
 
 
 def compare_with_sampled_history(runs: Sequence[Run]) -> SampledHistory:

@@ -9,6 +9,7 @@ Whoever asks prints or shows the events. A check that is cut short goes on where
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
@@ -37,7 +38,8 @@ from specdeck.engine.divergence.history import (
     comparable_checks,
     comparable_runs,
     compare_with_history,
-    record_sampled,
+    compare_with_sampled_history,
+    sampled_run,
 )
 from specdeck.engine.divergence.outcome import Outcome, Totals, build_outcome, read_cases
 from specdeck.engine.divergence.pacing import Pacer
@@ -53,12 +55,13 @@ from specdeck.engine.divergence.sampled import (
     doubt_arms,
 )
 from specdeck.engine.divergence.verdict import Verdict
-from specdeck.engine.errors import ConfigError, EngineError, SpecdeckError, Unsupported, UsageError
+from specdeck.engine.errors import EngineError, SpecdeckError, Unsupported, UsageError
 from specdeck.engine.metrics.page import read_page
 from specdeck.engine.operations.assignments import format_undo
 from specdeck.engine.protocol.codec import WrongType
 from specdeck.engine.protocol.messages import AppliedChange, Change, EngineState
-from specdeck.engine.store.checks import Checks, Run
+from specdeck.engine.store.checks import SAMPLED, Checks, Run
+from specdeck.engine.store.database import StoreHeld
 
 if TYPE_CHECKING:
     import httpx
@@ -66,6 +69,9 @@ if TYPE_CHECKING:
     from specdeck.engine.client.engine_client import EngineClient
 
 
+HELD_S = 15.0
+"""For which what came of a check is tried to be stored while another process has the store."""
+_HELD_PAUSE_S = 0.2
 _COUNTERS_S = 10.0
 """How long counters are waited for: a gateway may have none for good."""
 
@@ -152,6 +158,8 @@ class CheckResult:
     canary: Canary = field(default_factory=Canary)
     """This check as one night of many."""
     trip: Trip | None = None
+    unstored: SpecdeckError | None = None
+    """Why the store does not have it; None where it has."""
 
     @property
     def verdict(self) -> Verdict:
@@ -181,6 +189,8 @@ class SampledResult:
     found: Distributions
     history: SampledHistory
     trip: Trip | None = None
+    unstored: SpecdeckError | None = None
+    """Why the store does not have it; None where it has."""
 
     @property
     def verdict(self) -> Verdict:
@@ -200,7 +210,7 @@ class SampledResult:
 class NotDone:
     """One of several checks that could not be done; the next may be."""
 
-    error: EngineError | ConfigError
+    error: SpecdeckError
 
 
 CheckEvent = ArmsReady | CheckProgress | Found | CheckResult
@@ -376,9 +386,12 @@ class ArmPair:
 
 
 async def run_check(
-    pair: ArmPair, prompts: PromptSet, store: Checks
+    pair: ArmPair, prompts: PromptSet, store: Checks, *, held_s: float = HELD_S
 ) -> AsyncGenerator[CheckEvent, None]:
     """Compares both arms over `prompts`: goes on with the run that was cut short, or begins one.
+
+    A store that cannot be written to any more costs the check nothing but its place in there, which
+    is waited for up to `held_s` seconds where another process has it.
 
     Raises SpecdeckError when an engine stays away or cannot do it, and Unsupported when every
     prompt is refused.
@@ -387,25 +400,61 @@ async def run_check(
     yield ArmsReady(pair.arms, runner.resumed)
     serving, reference = runner.totals.serving, runner.totals.reference
     await pair.note_counts(runner.totals)
-    async with aclosing(runner.events()) as events:
-        async for event in events:
-            yield event
-            if isinstance(event, CheckProgress) and event.figures is not None:
-                await pair.note_counts(runner.totals)
+    try:
+        async with aclosing(runner.events()) as events:
+            async for event in events:
+                yield event
+                if isinstance(event, CheckProgress) and event.figures is not None:
+                    await pair.note_counts(runner.totals)
+    finally:
+        with suppress(SpecdeckError), store.impatient():
+            store.write_waiting()
     runner.totals.note_replaced(await pair.find_replaced())
     serving.turned_idle |= await pair.has_turned_idle()
     known = reference.count is not None and not reference.lost
     drafts = await pair.has_drafting_reference(reference.speculates if known else None)
     reference.speculates |= drafts is True
     reference.counted = drafts is not None
-    outcome, canary = finish_run(pair, runner, store)
+    outcome, canary = judge_run(pair, runner, store)
+    t, summary = pair.wall(), {**outcome.as_json(), "canary": canary.as_json()}
+    unstored = await _store_when_free(
+        store, lambda: store.finish(runner.run.id, t, summary), held_s
+    )
     runs = store.history(pair.arms[0].url)
+    if unstored is not None:
+        with suppress(SpecdeckError):
+            store.give_up(runner.run.id)
+        runs = (replace(runner.run, finished=t, summary=json.loads(json.dumps(summary))), *runs)
     history, earlier = compare_with_history(runs), comparable_checks(runs)
-    yield CheckResult(outcome, runner.run.id, history, earlier, canary)
+    yield CheckResult(outcome, runner.run.id, history, earlier, canary, unstored=unstored)
+
+
+async def _store_when_free(
+    store: Checks, write: Callable[[], None], held_s: float
+) -> SpecdeckError | None:
+    """Why something could not be written; None where it was. It never holds up the event loop."""
+    ends = time.monotonic() + held_s
+    while True:
+        try:
+            with store.impatient():
+                write()
+        except StoreHeld as error:
+            if time.monotonic() > ends:
+                return error
+        except SpecdeckError as error:
+            return error
+        else:
+            return None
+        await asyncio.sleep(_HELD_PAUSE_S)
 
 
 async def run_sampled_check(
-    pair: ArmPair, prompts: PromptSet, sampling: Sampling, store: Checks
+    pair: ArmPair,
+    prompts: PromptSet,
+    sampling: Sampling,
+    store: Checks,
+    *,
+    held_s: float = HELD_S,
 ) -> AsyncGenerator[SampledEvent, None]:
     """Compares the distributions of both arms at temperature > 0; begins anew each time."""
     yield ArmsReady(pair.arms)
@@ -429,8 +478,13 @@ async def run_sampled_check(
                     ),
                     turned_idle=await pair.has_turned_idle(),
                 )
-                history = record_sampled(event, prompts, store, pair.wall())
-                yield SampledResult(event, history)
+                run = sampled_run(event, prompts, pair.wall())
+                unstored = await _store_when_free(store, partial(store.keep, run), held_s)
+                runs = store.history(run.url, kind=SAMPLED)
+                if unstored is not None:
+                    runs = (run, *runs)
+                history = compare_with_sampled_history(runs)
+                yield SampledResult(event, history, unstored=unstored)
             else:
                 yield event
 
@@ -444,16 +498,23 @@ async def repeat_checks(
 ) -> AsyncGenerator[CheckEvent | NotDone, None]:
     """The events of one `check` after another, begun every `every_s` seconds, for ever.
 
-    One that cannot be done does not end it.
+    One that cannot be done does not end it, but for wrong usage that the first one shows before
+    anything was asked.
     """
+    is_proven = False
+    """Whether something was asked, or a round is over."""
     while True:
         began = clock()
         try:
             async with aclosing(check()) as events:
                 async for event in events:
+                    is_proven = True
                     yield event
-        except (EngineError, ConfigError) as error:
+        except SpecdeckError as error:
+            if not is_proven and isinstance(error, UsageError):
+                raise
             yield NotDone(error)
+        is_proven = True
         await sleep(max(0.0, every_s - (clock() - began)))
 
 
@@ -531,17 +592,16 @@ def _latest_canary(runs: Iterable[Run]) -> Canary:
     return Canary()
 
 
-def finish_run(pair: ArmPair, runner: CheckRunner, store: Checks) -> tuple[Outcome, Canary]:
+def judge_run(pair: ArmPair, runner: CheckRunner, store: Checks) -> tuple[Outcome, Canary]:
     """The outcome of a run that was iterated to its end, as one night of many too.
-
-    It is kept and not resumed.
 
     Raises Unsupported when every prompt was refused.
     """
     run, totals = runner.run.id, runner.totals
     if totals.refused and not totals.prompts:
         number, why = store.refusals(run)[0]
-        store.forget(run)  # it would be found again, and nothing asked
+        with suppress(SpecdeckError):  # the reason counts more
+            store.forget(run)  # it would be found again, and nothing asked
         raise Unsupported(
             f"every prompt was refused by an arm: prompt {number}: {why}",
             remedy="give other prompts, or see to the engine's arguments",
@@ -556,5 +616,4 @@ def finish_run(pair: ArmPair, runner: CheckRunner, store: Checks) -> tuple[Outco
         copies=len(runner.prompts.copies),
     )
     canary = _next_night(pair, runner, store, tried=not outcome.verdict.untried)
-    store.finish(run, pair.wall(), {**outcome.as_json(), "canary": canary.as_json()})
     return outcome, canary

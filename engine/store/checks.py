@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from heapq import merge
+from sqlite3 import Connection
 from typing import Any, Literal
 
-from specdeck.engine.errors import UsageError
+from specdeck.engine.errors import SpecdeckError, UsageError
 from specdeck.engine.protocol.codec import UnixTime, read_object, read_value
 from specdeck.engine.store.database import Store
 
@@ -56,10 +59,31 @@ _KIND = (
 
 
 class Checks:
-    """The checks in a store; every method raises SpecdeckError when the file cannot be used."""
+    """The checks in a store; every method raises SpecdeckError when the file cannot be used.
+
+    Pairs that cannot be written for the time being are kept and written with the next ones: an hour
+    of requests is not lost for a moment in which another process has the file, or the disk is full.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._waiting: dict[tuple[int, int], tuple[Compared, ...]] = {}
+        """What is to be written, by run and prompt."""
+        self._totals: dict[int, dict[str, Any]] = {}
+        """The sums after it, by run."""
+
+    @property
+    def waiting(self) -> int:
+        """Prompts whose pairs wait to be written."""
+        return len(self._waiting)
+
+    def impatient(self) -> AbstractContextManager[None]:
+        """See `Store.impatient`."""
+        return self._store.impatient()
+
+    def require_writable(self) -> None:
+        """See `Store.require_writable`."""
+        self._store.require_writable()
 
     @property
     def left_out(self) -> tuple[str, ...]:
@@ -85,10 +109,19 @@ class Checks:
         found = self.find_unfinished(key)
         if found is None or not self._store.take_lock(lock_name(found.id)):
             return None
+        if self._store.is_marked(lock_name(found.id)):
+            with suppress(SpecdeckError):  # the next one that begins is found in its place
+                self.forget(found.id)
+            return None
         return self.find_unfinished(key)  # as the process that had it before has left it
+
+    def give_up(self, run: int) -> None:
+        """Has nobody go on with a run of which all is told, and that could not be finished."""
+        self._store.mark_lock(lock_name(run))
 
     def forget(self, run: int) -> None:
         """Takes a run out that shows nothing."""
+        self._waiting = {at: rows for at, rows in self._waiting.items() if at[0] != run}
         with self._store.transaction() as db:
             db.execute("DELETE FROM check_cases WHERE check_id = ?", (run,))
             db.execute("DELETE FROM checks WHERE id = ?", (run,))
@@ -109,30 +142,49 @@ class Checks:
     def add(self, run: int, compared: Iterable[Compared], totals: dict[str, Any]) -> bool:
         """Writes the pairs of one prompt and the sums after it, together or not at all.
 
-        False, and nothing written, when the prompt was written before.
+        False, and nothing written, when the prompt was added before. What cannot be written waits.
         """
-        rows = [
-            (run, c.prompt, c.pair, c.prompt_hash, c.refused, c.detail is not None,
-             None if c.detail is None else json.dumps(c.detail))
-            for c in compared
-        ]  # fmt: skip
-        with self._store.transaction() as db:
-            known = db.execute(
-                "SELECT 1 FROM check_cases WHERE check_id = ? AND prompt = ?", (run, rows[0][1])
-            ).fetchone()
-            if known:
-                return False
-            db.executemany(
-                "INSERT INTO check_cases"
-                " (check_id, prompt, pair, prompt_hash, refused, diverged, detail)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?)",
-                rows,
-            )
-            db.execute("UPDATE checks SET totals = ? WHERE id = ?", (json.dumps(totals), run))
+        rows = tuple(compared)
+        if self.has(run, rows[0].prompt):
+            return False
+        is_first = not self._waiting
+        self._waiting[run, rows[0].prompt], self._totals[run] = rows, totals
+        # Whoever has waited for the file once does not wait for it at every prompt.
+        with suppress(SpecdeckError), nullcontext() if is_first else self._store.impatient():
+            self.write_waiting()
         return True
 
+    def write_waiting(self) -> None:
+        """Writes what waits to be written."""
+        if self._waiting:
+            with self._store.transaction() as db:
+                self._insert_waiting(db)
+            self._waiting.clear()
+
+    def _insert_waiting(self, db: Connection) -> None:
+        db.executemany(
+            "INSERT INTO check_cases"
+            " (check_id, prompt, pair, prompt_hash, refused, diverged, detail)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?)",
+            [
+                (run, c.prompt, c.pair, c.prompt_hash, c.refused, c.detail is not None,
+                 None if c.detail is None else json.dumps(c.detail))
+                for (run, _), rows in self._waiting.items() for c in rows
+            ],
+        )  # fmt: skip
+        for run in {run for run, _ in self._waiting}:
+            db.execute(
+                "UPDATE checks SET totals = ? WHERE id = ?", (json.dumps(self._totals[run]), run)
+            )
+
+    def _list_waiting(self, run: int) -> list[Compared]:
+        """The pairs of a run that wait to be written, by prompt."""
+        return [c for at, rows in sorted(self._waiting.items()) if at[0] == run for c in rows]
+
     def has(self, run: int, prompt: int) -> bool:
-        """Whether the pairs of this prompt are written."""
+        """Whether the pairs of this prompt were added."""
+        if (run, prompt) in self._waiting:
+            return True
         with self._store.transaction(write=False) as db:
             row = db.execute(
                 "SELECT 1 FROM check_cases WHERE check_id = ? AND prompt = ?", (run, prompt)
@@ -141,6 +193,14 @@ class Checks:
 
     def divergences(self, run: int, pair: Pair) -> Iterator[Compared]:
         """The pairs that differ, by prompt; a page at a time, however many there are."""
+        waiting = [
+            replace(one, detail=read_object(json.dumps(one.detail)))
+            for one in self._list_waiting(run)
+            if one.pair == pair and one.detail is not None
+        ]
+        yield from merge(self._read_divergences(run, pair), waiting, key=lambda one: one.prompt)
+
+    def _read_divergences(self, run: int, pair: Pair) -> Iterator[Compared]:
         after = 0
         while True:
             with self._store.transaction(write=False) as db:
@@ -167,11 +227,16 @@ class Checks:
                 " AND refused IS NOT NULL ORDER BY prompt LIMIT 20",
                 (run,),
             ).fetchall()
-        return tuple((int(prompt), str(why)) for prompt, why in rows)
+        found = [(int(prompt), str(why)) for prompt, why in rows]
+        found += [
+            (one.prompt, one.refused) for one in self._list_waiting(run) if one.refused is not None
+        ]
+        return tuple(sorted(found)[:20])
 
     def finish(self, run: int, t: float, summary: dict[str, Any]) -> None:
         """Closes a run: it will not be resumed, so its equal pairs need not be kept."""
         with self._store.transaction() as db:
+            self._insert_waiting(db)
             db.execute(
                 "DELETE FROM check_cases WHERE check_id = ? AND NOT diverged AND refused IS NULL",
                 (run,),
@@ -180,7 +245,18 @@ class Checks:
                 "UPDATE checks SET finished = ?, summary = ? WHERE id = ?",
                 (t, json.dumps(summary), run),
             )
+        self._waiting.clear()
         self._store.release_lock(lock_name(run))
+
+    def keep(self, run: Run) -> None:
+        """Writes a whole run, under a number of the store's."""
+        with self._store.transaction() as db:
+            db.execute(
+                "INSERT INTO checks (key, t, url, finished, facts, totals, summary)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (run.key, run.t, run.url, run.finished, json.dumps(run.facts),
+                 json.dumps(run.totals), json.dumps(run.summary)),
+            )  # fmt: skip
 
     def history(
         self, url: str | None = None, limit: int = 31, kind: str = GREEDY
@@ -196,6 +272,23 @@ class Checks:
                 (url, kind),
             )
             return self._store.read_rows(rows, _run, what="check", limit=limit)
+
+
+@contextmanager
+def open_or_spare(
+    open_checks: Callable[[], AbstractContextManager[Checks]],
+    open_spare: Callable[[], AbstractContextManager[Checks]],
+) -> Iterator[tuple[Checks, SpecdeckError | None]]:
+    """The checks of a store that can be written to now, or the spare ones, and why."""
+    with ExitStack() as stack:
+        found: Checks
+        failure: SpecdeckError | None = None
+        try:
+            found = stack.enter_context(open_checks())
+            found.require_writable()
+        except SpecdeckError as error:
+            found, failure = stack.enter_context(open_spare()), error
+        yield found, failure
 
 
 def _run(row: tuple[Any, ...]) -> Run:

@@ -39,6 +39,10 @@ def read_migrations() -> dict[int, str]:
     return {number: found[number].read_text(encoding="utf-8") for number in sorted(found)}
 
 
+class StoreHeld(UsageError):
+    """Another process has the file for itself, for a moment or for as long as it is stopped."""
+
+
 class Store:
     """Opens, or makes, the file at `path`; raises SpecdeckError when it cannot be used.
 
@@ -90,6 +94,22 @@ class Store:
                 raise
             self._db.execute("COMMIT")
 
+    @contextmanager
+    def impatient(self) -> Iterator[None]:
+        """Within it nothing waits for another process: what is held is so at once."""
+        with self._translate_errors():
+            self._db.execute("PRAGMA busy_timeout = 0")
+        try:
+            yield
+        finally:
+            with self._translate_errors():
+                self._db.execute(f"PRAGMA busy_timeout = {round(self._patience_s * 1e3)}")
+
+    def require_writable(self) -> None:
+        """Raises SpecdeckError where nothing can be written now."""
+        with self.transaction():
+            pass
+
     def read_rows(
         self,
         rows: Iterable[tuple[Any, ...]],
@@ -140,6 +160,20 @@ class Store:
             with self._translate_errors():
                 self._lock_path(name).unlink(missing_ok=True)
                 os.close(file)
+
+    def mark_lock(self, name: str) -> None:
+        """Leaves a mark in a lock of this store's for whoever takes it next.
+
+        It is there also where the file is held, and takes no room on a disk that is full.
+        """
+        if (file := self._locks.get(name)) is not None:
+            with self._translate_errors():
+                os.ftruncate(file, 1)
+
+    def is_marked(self, name: str) -> bool:
+        """Whether a lock of this store's was left with a mark."""
+        file = self._locks.get(name)
+        return file is not None and os.fstat(file).st_size > 0
 
     def close(self) -> None:
         """Closes the file and gives up the locks, whose files stay for the next process."""
@@ -220,7 +254,7 @@ class Store:
             yield
         except sqlite3.OperationalError as error:
             if _is_held(error):
-                raise UsageError(
+                raise StoreHeld(
                     f"{self._path} is held by another process", remedy="try again"
                 ) from error
             raise self._unusable(error) from error

@@ -37,6 +37,7 @@ from specdeck.engine.divergence.report import check_markdown
 from specdeck.engine.divergence.runner import CheckProgress
 from specdeck.engine.errors import SpecdeckError, UsageError
 from specdeck.engine.operations.check import CheckEvent, CheckResult, run_check
+from specdeck.engine.store.checks import open_or_spare
 from specdeck.engine.text import printable
 
 if TYPE_CHECKING:
@@ -268,17 +269,18 @@ class ResultsScreen(DetailScreen):
         self.show()
         context = self.split_check.context
         memory = context.open_scratch if self.replay else context.open_checks
+        unstored: SpecdeckError | None = None
         result: CheckResult | None = None
         try:
             await asyncio.to_thread(statistics.load)  # a second without keys, else
             async with self.split_check.open_arms() as pair:
-                with memory() as checks:
+                with open_or_spare(memory, context.open_scratch) as (checks, unstored):
                     async with aclosing(run_check(pair, self.wanted, checks)) as events:
                         async for event in events:
                             self._take(event)
                             result = event if isinstance(event, CheckResult) else result
             assert result is not None  # it ends so, or raises
-            self._finish(result)
+            self._finish(result, unstored=unstored or result.unstored)
         except SpecdeckError as error:
             self.problem, self.stopped = error.line(), self.progress is not None
         finally:
@@ -292,13 +294,13 @@ class ResultsScreen(DetailScreen):
             self.figures = event.figures or self.figures
             self.show()
 
-    def _finish(self, result: CheckResult) -> None:
+    def _finish(self, result: CheckResult, *, unstored: SpecdeckError | None) -> None:
         assert self.wanted is not None
         data = result.as_json()
         if self.replay:  # in a store of its own, it has no history
             data = {**data, "history": None}
         else:
-            self.now = result.run
+            self.now = result.run if unstored is None else None
             tones: dict[str, Tone] = {"pass": "good", "fail": "bad"}
             said = f"check {data['verdict']}: {data['reason']}"
             self.controller.tell(said, tones.get(data["verdict"], "warn"), kind="check")
@@ -307,6 +309,8 @@ class ResultsScreen(DetailScreen):
         self.split_check.session.results[self.controller.engine.url] = results
         self._fill(results)
         self._remember()
+        if unstored is not None:
+            self.problem = f"this check is not stored: {unstored.line()}"
 
     def action_stop(self) -> None:
         """Stop; a check keeps what was done."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import AsyncGenerator, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from math import log
 from pathlib import Path
@@ -615,6 +618,11 @@ def test_the_code_of_a_failed_check_stays_where_nobody_reads_it(
         assert check(engine, prompts, *form) == 1
 
 
+async def end_by_signal() -> None:
+    signal.raise_signal(signal.SIGTERM)
+    await asyncio.sleep(60)  # cancelled
+
+
 def test_a_canary_goes_on_where_a_report_cannot_be_written(
     engine: CheckedEngine,
     prompts: Path,
@@ -627,18 +635,77 @@ def test_a_canary_goes_on_where_a_report_cannot_be_written(
 
     async def twice(series: CheckSeries) -> AsyncGenerator[CheckEvent, None]:
         if next(rounds, None) is None:
-            raise UsageError("that is enough")
+            await end_by_signal()
         async for event in check(series):
             yield event
 
     monkeypatch.setattr(CheckSeries, "check", twice)
     gauges = tmp_path / "a.prom"
     files = ["--report", f"{tmp_path}/{'a' * 300}.md", "--metrics-file", str(gauges)]
-    assert outcome([*words, "--every", "0.01s", *files]) == 2
+    assert outcome([*words, "--every", "0.01s", *files]) == 130
     said = capsys.readouterr()
     assert len(said.out.splitlines()) == 2
     assert said.err.count("file name too long") == 2
     assert f'specdeck_check_up{{engine="{engine.url}"}} 1.0' in gauges.read_text()
+
+
+@contextmanager
+def hold_store() -> Iterator[None]:
+    """Another process has the user's store for itself, as one that is stopped in a write."""
+    with closing(sqlite3.connect(locations(os.environ).store, isolation_level=None)) as holder:
+        holder.execute("BEGIN IMMEDIATE")
+        yield
+        holder.execute("ROLLBACK")
+
+
+def test_a_check_is_told_where_the_store_is_held(
+    engine: CheckedEngine, prompts: Path, capsys: Captured
+) -> None:
+    code = check(engine, prompts, "--json")
+    verdict = json.loads(capsys.readouterr().out)["verdict"]
+    with hold_store():
+        assert check(engine, prompts, "--json") == code
+    said = capsys.readouterr()
+    assert json.loads(said.out)["verdict"] == verdict
+    assert said.err.count("this check is not stored: ") == 1
+    assert "is held by another process" in said.err
+
+
+def test_a_round_that_cannot_be_done_ends_no_series_and_shows_in_its_gauges(
+    engine: CheckedEngine,
+    prompts: Path,
+    tmp_path: Path,
+    capsys: Captured,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gauges, begun, up, check = tmp_path / "a.prom", 0, list[str](), CheckSeries.check
+
+    async def follow(series: CheckSeries) -> AsyncGenerator[CheckEvent, None]:
+        nonlocal begun
+        begun += 1
+        if begun > 1:
+            up.extend(re.findall(r"specdeck_check_up\{.*\} (\S+)\n", gauges.read_text()))
+        if begun == 2:
+            raise UsageError("there is no folder for temporary files")
+        if begun == 4:
+            await end_by_signal()
+        async for event in check(series):
+            yield event
+
+    monkeypatch.setattr(CheckSeries, "check", follow)
+    words = ["check", engine.url, "--prompts", str(prompts), "--limit", "3", "--json"]
+    assert outcome([*words, "--every", "0.01s", "--metrics-file", str(gauges)]) == 130
+    assert up == ["1.0", "0.0", "1.0"]
+    assert "there is no folder for temporary files" in capsys.readouterr().err
+
+
+def test_a_check_that_cannot_be_done_is_not_up(
+    prompts: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    gauges = tmp_path / "a.prom"
+    words = ["check", "http://127.0.0.1:1", "--prompts", str(prompts), "--patience", "0"]
+    assert outcome([*words, "--metrics-file", str(gauges)]) == 3
+    assert re.search(r"specdeck_check_up\{.*\} 0\.0\n", gauges.read_text())
 
 
 def test_a_gauges_file_that_cannot_be_written_is_told_once_for_each_reason(
@@ -662,7 +729,7 @@ def test_a_gauges_file_that_cannot_be_written_is_told_once_for_each_reason(
         if begun == 4:
             aside.rename(folder)
         if begun == 7:
-            raise UsageError("that is enough")
+            await end_by_signal()
         if begun == 3:
             raise Unreachable("no answer")
         async for event in check(series):
@@ -670,7 +737,7 @@ def test_a_gauges_file_that_cannot_be_written_is_told_once_for_each_reason(
 
     monkeypatch.setattr(CheckSeries, "check", follow)
     words = ["check", engine.url, "--prompts", str(prompts), "--limit", "3", "--json"]
-    assert outcome([*words, "--every", "0.01s", "--metrics-file", str(gauges)]) == 2
+    assert outcome([*words, "--every", "0.01s", "--metrics-file", str(gauges)]) == 130
     said = [line for line in capsys.readouterr().err.splitlines() if "a.prom" in line]
     again = "check --metrics-file; it is tried again after each check"
     assert said == [

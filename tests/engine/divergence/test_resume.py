@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -20,9 +21,16 @@ from specdeck.engine.divergence.resume import ResumeState, unasked_prompts
 from specdeck.engine.divergence.runner import ASKS, CheckProgress
 from specdeck.engine.divergence.running import RunningFigures
 from specdeck.engine.errors import Unreachable
-from specdeck.engine.operations.check import ArmsReady, CheckEvent, begin_run, finish_run, run_check
+from specdeck.engine.operations.check import (
+    ArmsReady,
+    CheckEvent,
+    CheckResult,
+    begin_run,
+    judge_run,
+    run_check,
+)
 from specdeck.engine.store.checks import Checks
-from specdeck.engine.store.database import Store
+from specdeck.engine.store.database import Store, StoreHeld
 
 
 async def checked(bench: Bench, lab: Any, prompts: Any, said: Any = lambda _: None) -> Outcome:
@@ -197,7 +205,8 @@ async def test_two_checks_at_once_do_not_count_into_one_run(bench: Bench, tmp_pa
             assert (other.totals.prompts, len(Checks(store).history(engine.url))) == (6, 1)
         async for _ in events:
             pass
-        found, _ = finish_run(lab, first, bench.store)
+        found, _ = judge_run(lab, first, bench.store)
+        bench.store.finish(first.run.id, lab.wall(), found.as_json())
     assert found.totals.prompts == 6
     assert len(bench.store.history(engine.url)) == 2
 
@@ -286,3 +295,65 @@ async def test_prompts_that_were_asked_leave_the_loop_its_turns(
             await asyncio.sleep(0)
         assert looking.result() == list(range(1990, 2001))
     assert turns > 10
+
+
+async def test_a_store_that_is_held_for_a_while_costs_a_check_nothing(bench: Bench) -> None:
+    faults = {"prompt 3": bench.fault(9, 3.2), "prompt 7": bench.fault(4, bench.step)}
+    alone = await checked(bench, bench.lab(bench.engine(faults=faults)), bench.many(12))
+    holder, waited = hold(bench), list[int]()
+
+    def release(event: CheckEvent) -> None:
+        if not isinstance(event, CheckProgress):
+            return
+        if event.done == 4 and not holder.in_transaction:
+            holder.execute("BEGIN IMMEDIATE")
+        if event.done == 8 and holder.in_transaction:
+            waited.append(bench.store.waiting)
+            holder.execute("ROLLBACK")
+
+    lab = bench.lab(bench.engine(faults=faults), streams=1, fresh=True)
+    async with lab:
+        result = await finish_check(lab, bench.many(12), bench.store, release)
+    holder.close()
+    assert waited[0] > 0
+    assert result.unstored is None
+    assert result.outcome.totals.cross == alone.totals.cross
+    run, *_ = bench.store.history(lab.arms[0].url)
+    assert run.id == result.run
+    assert [one.prompt for one in bench.store.divergences(run.id, "cross")] == [3, 7]
+
+
+async def test_a_check_has_its_verdict_where_the_store_stays_held(
+    bench: Bench, tmp_path: Path
+) -> None:
+    faults = {"prompt 3": bench.fault(9, 3.2), "prompt 7": bench.fault(4, bench.step)}
+    engine, prompts = bench.engine(faults=faults), bench.many(12)
+    holder, results = hold(bench), list[CheckResult]()
+    lab = bench.lab(engine, streams=1)
+    async with lab, aclosing(run_check(lab, prompts, bench.store, held_s=0.0)) as events:
+        async for event in events:
+            if isinstance(event, CheckProgress) and event.done == 4 and not holder.in_transaction:
+                holder.execute("BEGIN IMMEDIATE")
+            if isinstance(event, CheckResult):
+                results.append(event)
+    (result,) = results
+    assert isinstance(result.unstored, StoreHeld)
+    assert [case.prompt for case in result.outcome.classes.listed] == [3, 7]
+    assert result.history.runs == 0
+    assert bench.store.history(engine.url) == ()
+    holder.execute("ROLLBACK")
+    holder.close()
+    # All of it is told: nothing of it is taken for an answer of the next night.
+    bench.store._store.close()
+    async with bench.lab(engine, streams=1) as anew:
+        with Store(tmp_path / "store.sqlite") as store:
+            ready = await anext(run_check(anew, prompts, Checks(store)))
+    assert isinstance(ready, ArmsReady)
+    assert ready.resumed == 0
+
+
+def hold(bench: Bench) -> sqlite3.Connection:
+    """Another process that can take the store for itself; nothing waits for it here."""
+    ((_, _, path),) = bench.store._store._db.execute("PRAGMA database_list").fetchall()
+    bench.store._store._db.execute("PRAGMA busy_timeout = 0")
+    return sqlite3.connect(path, isolation_level=None)

@@ -65,6 +65,14 @@ async def test_wrong_usage_ends_the_series() -> None:
         await anext(repeat_checks(checks.check, 60.0, clock=lambda: clock.now, sleep=clock.sleep))
 
 
+async def test_what_reads_as_wrong_usage_later_on_does_not_end_the_series() -> None:
+    clock, held = Clock(), UsageError("the store is held by another process")
+    checks = Checks(clock, None, held, None)
+    series = repeat_checks(checks.check, 60.0, clock=lambda: clock.now, sleep=clock.sleep)
+    async with aclosing(series):
+        assert [await anext(series) for _ in range(3)] == [DONE, NotDone(held), DONE]
+
+
 async def opened(*answers: AppliedChange | SpecdeckError) -> tuple[Trip, list[Change]]:
     """What becomes of a trip to which the engine answers so, and what it was asked."""
     clock, left, asked = Clock(), list(answers), list[Change]()
