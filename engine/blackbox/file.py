@@ -9,7 +9,6 @@ import fcntl
 import os
 import sqlite3
 import stat
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Final
 from specdeck.engine.errors import ConfigError, Place, UsageError
 from specdeck.engine.files import is_kernels
 from specdeck.engine.paths import private
+from specdeck.engine.store.distrust import distrust, limit_time
 from specdeck.engine.store.full_disk import is_disk_full
 
 SCHEMA: Final = 1
@@ -51,9 +51,6 @@ PATIENCE_S: Final = 2.0
 _LOCK_TRIES: Final = 10
 LARGEST_VALUE: Final = 4_000_000
 """Bytes of one value that is read."""
-_STEPS: Final = 10_000
-QUERY_S: Final = 5.0
-"""The longest that one question to a foreign file may take."""
 _OPENING_S: Final = 1.0
 """The longest that its list of tables may take: SQLite reads all of it before any question, and
 takes the square of their number."""
@@ -203,33 +200,10 @@ def _open(path: Path, options: str, pragma: str | None) -> sqlite3.Connection:
     return db
 
 
-@contextmanager
-def limit_time(
-    db: sqlite3.Connection, seconds: float = QUERY_S, steps: int = _STEPS
-) -> Iterator[None]:
-    """Ends what is asked of `db` within it after so many seconds, as an OperationalError.
-
-    The time is looked at once in so many `steps` of SQLite's.
-    """
-    ends = time.monotonic() + seconds
-    db.set_progress_handler(lambda: time.monotonic() > ends, steps)
-    try:
-        yield
-    finally:
-        db.set_progress_handler(None, 0)
-
-
 def _harden(db: sqlite3.Connection) -> None:
-    db.execute("PRAGMA trusted_schema = OFF")
-    db.execute("PRAGMA cell_size_check = ON")
-    db.execute("PRAGMA mmap_size = 0")
-    db.text_factory = _read_text
+    distrust(db)
     db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_VALUE)
     db.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, _LONGEST_STATEMENT)
-
-
-def _read_text(data: bytes) -> str:
-    return data.decode("utf-8", "replace")
 
 
 def _names(db: sqlite3.Connection) -> dict[str, str | None]:

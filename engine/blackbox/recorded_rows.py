@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from specdeck.engine.blackbox.block import MOST_WAITING, Block
-from specdeck.engine.blackbox.file import QUERY_S, limit_time, open_for_reading
+from specdeck.engine.blackbox.file import open_for_reading
 from specdeck.engine.blackbox.patience import IsOver, Patience, never
 from specdeck.engine.blackbox.row import Damaged, Row, find_places, unpack_numbers
 from specdeck.engine.blackbox.stretch import Stretch, StretchRow
 from specdeck.engine.errors import ConfigError, Place
+from specdeck.engine.store.distrust import QUERY_S, limit_time
 from specdeck.engine.text import oneline
 
 _BLOCKS: Final = 4

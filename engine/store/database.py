@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import pwd
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,12 +21,21 @@ from typing import Any, Self, TypeVar
 from specdeck.engine.errors import SpecdeckError, UsageError
 from specdeck.engine.files import is_kernels
 from specdeck.engine.paths import private
+from specdeck.engine.store.distrust import distrust, limit_time
 from specdeck.engine.store.full_disk import is_disk_full
 from specdeck.engine.text import format_count
 
 PATIENCE_S = 2.0
 """How long another process may hold the file before a write gives up."""
 _PAUSE_S = 0.01
+
+_QUESTION_S, _WRITE_S = 10.0, 30.0
+"""The longest that a question, and what is written together, may take: no honest store comes near
+it, and what does is deaf to signals."""
+_NOT_OURS = (
+    "SELECT type, name FROM sqlite_master"
+    " WHERE type NOT IN ('table', 'index') OR sql LIKE 'CREATE VIRTUAL%' LIMIT 1"
+)
 
 _OPENED_BY_SQLITE = ("", "-wal", "-shm", "-journal")
 """What the names of the files end in that SQLite opens of one database."""
@@ -66,7 +76,7 @@ class Store:
         with self._translate_errors():
             private(path.parent)
             self._refuse_foreign_link()
-            self._refuse_other_kinds()
+            self._refuse_foreign_files()
             # Created for its owner only; SQLite gives the same mode to what lies beside it. Not
             # opened where it exists: closing it again would drop the locks that another store of
             # this process has on it, and the next process to end would delete its log.
@@ -74,9 +84,11 @@ class Store:
                 os.close(os.open(os.path.realpath(path), os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
             # Every statement is its own transaction.
             self._db = sqlite3.connect(path, timeout=patience_s, isolation_level=None)
-            # One damaged text must not end the reading of all.
-            self._db.text_factory = _read_text
         try:
+            with self._translate_errors(), limit_time(self._db):
+                # One damaged text must not end the reading of all, either.
+                distrust(self._db)
+                self._refuse_views()
             self._migrate(read_migrations() if migrations is None else migrations)
         except SpecdeckError:
             self._db.close()
@@ -85,12 +97,14 @@ class Store:
     @contextmanager
     def transaction(self, *, write: bool = True) -> Iterator[sqlite3.Connection]:
         """The file, for several statements that hold together or not at all."""
-        with self._translate_errors():
+        seconds = _WRITE_S if write else _QUESTION_S
+        with self._translate_errors(), limit_time(self._db, seconds):
             self._db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
             try:
                 yield self._db
             except BaseException:
-                self._db.execute("ROLLBACK")
+                if self._db.in_transaction:  # what takes too long has ended its own
+                    self._db.execute("ROLLBACK")
                 raise
             self._db.execute("COMMIT")
 
@@ -236,14 +250,29 @@ class Store:
         if self._path.is_symlink() and self._path.lstat().st_uid not in (0, os.geteuid()):
             raise OSError("it is a link of another user")
 
-    def _refuse_other_kinds(self) -> None:
+    def _refuse_views(self) -> None:
+        """A view or a trigger in a table's place runs whatever it says at every question."""
+        found = self._db.execute(_NOT_OURS).fetchone()
+        if found is not None:
+            raise ValueError(
+                f"there is a {found[0]} {found[1]!r} in it, which is none of specdeck's"
+            )
+
+    def _refuse_foreign_files(self) -> None:
         """A pipe, a device or the kernel's own would be waited for, deaf to signals; so would one
-        in the place of what SQLite opens beside its file."""
+        in the place of what SQLite opens beside its file. Another user's would have the audit log
+        of this one, and tell this one what to believe."""
         for ending in _OPENED_BY_SQLITE:
             path = self._path.with_name(f"{self._path.name}{ending}")
+            which = f"{path.name} beside it" if ending else "it"
             if is_kernels(path) or (path.exists() and not path.is_file()):
-                which = f"{path.name} beside it" if ending else "it"
                 raise OSError(f"{which} is no regular file")
+            if path.exists() and (owner := path.stat().st_uid) != os.geteuid():
+                raise UsageError(
+                    f"{self._path} cannot be used: {which} is a file of {_find_name(owner)}",
+                    remedy=f"run specdeck as {_find_name(owner)}, or set SPECDECK_HOME to a folder"
+                    " of this user's",
+                )
 
     def _lock_path(self, name: str) -> Path:
         return self._path.with_name(f"{self._path.name}-{name}.lock")
@@ -253,6 +282,8 @@ class Store:
         try:
             yield
         except sqlite3.OperationalError as error:
+            if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT:
+                raise self._unusable(ValueError("it takes too long to be read")) from error
             if _is_held(error):
                 raise StoreHeld(
                     f"{self._path} is held by another process", remedy="try again"
@@ -283,8 +314,11 @@ def left_out_line(what: str, reasons: Sequence[str]) -> str:
     return f"{count} in the store cannot be read and {rest}: {reasons[0]}"
 
 
-def _read_text(data: bytes) -> str:
-    return data.decode("utf-8", "replace")
+def _find_name(user: int) -> str:
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return f"user {user}"
 
 
 def _is_held(error: sqlite3.OperationalError) -> bool:

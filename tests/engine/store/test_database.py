@@ -6,8 +6,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support import memory_audit
@@ -63,6 +65,51 @@ def test_no_link_of_another_user_leads_the_audit_log_anywhere(tmp_path: Path) ->
     with pytest.raises(UsageError, match="a link of another user"):
         Store(link)
     assert mine.read_bytes() == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives a file to another user")
+@pytest.mark.parametrize("ending", ["", "-wal"])
+def test_no_store_of_another_user_has_the_audit_log(path: Path, ending: str) -> None:
+    Store(path).close()
+    beside = path.with_name(f"{path.name}{ending}")
+    beside.touch()
+    os.chown(beside, 12345, 12345)
+    before = path.read_bytes()
+    with pytest.raises(UsageError, match="is a file of user 12345") as refused:
+        Store(path)
+    assert "run specdeck as user 12345, or set SPECDECK_HOME" in refused.value.line()
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("statements", "named"),
+    [
+        (
+            "ALTER TABLE actions RENAME TO others; CREATE VIEW actions AS WITH RECURSIVE c(x) AS"
+            " (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x AS t FROM c WHERE x < 0",
+            "view 'actions'",
+        ),
+        (
+            "CREATE TRIGGER more AFTER INSERT ON actions BEGIN DELETE FROM actions; END",
+            "trigger 'more'",
+        ),
+    ],
+)
+def test_a_store_with_more_than_tables_is_refused(path: Path, statements: str, named: str) -> None:
+    Store(path).close()
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript(statements)
+    with pytest.raises(UsageError, match=f"there is a {named} in it"):
+        Store(path)
+
+
+def test_a_question_without_an_end_is_given_up(store: Store, monkeypatch: Any) -> None:
+    monkeypatch.setattr("specdeck.engine.store.database._QUESTION_S", 0.05)
+    endless = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT MAX(x) FROM c"
+    with pytest.raises(UsageError, match="takes too long"), store.transaction(write=False) as db:
+        db.execute(endless).fetchone()
+    AuditLog(store).add(ACTION)
+    assert AuditLog(store).actions() == (ACTION,)
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "kernel's"])
