@@ -23,7 +23,7 @@ from specdeck.engine.divergence.floors import Excess, check_pattern, weigh_exces
 from specdeck.engine.divergence.statistics import Rate, p_any, p_any_bounds
 from specdeck.engine.divergence.structured import Validity, Violation
 from specdeck.engine.divergence.verdict import CheckEvidence, Verdict, explain_unsound, judge
-from specdeck.engine.fingerprint.name import is_partial, own_part, tells_pin
+from specdeck.engine.fingerprint.name import is_partial, own_part, pinned_k
 from specdeck.engine.protocol.codec import Count, WrongType, read_record
 from specdeck.engine.store.checks import Checks, Pair, unreadable
 from specdeck.engine.text import format_count
@@ -54,11 +54,11 @@ class ArmTotals:
     pinned: str | None = None
     """The fingerprint of answers to pinned requests, with their k; None where none carried it."""
     pins_shown: Count = 0
-    """Answers that tell what was drafted for them, or name a pin."""
+    """Answers that tell what was drafted for them, or name a pin to k = 0."""
     pins_hidden: Count = 0
     """Those of more than a token that do neither."""
     pins_named: Count = 0
-    """Those that name a pin."""
+    """Those that name a pin to k = 0."""
     due: Count = 0
     """Answers long enough for drafts, of which the engine says how many there were."""
     undrafted: Count = 0
@@ -94,7 +94,7 @@ class ArmTotals:
             if len(answer.token_ids) > _DUE:
                 self.due += 1
                 self.undrafted += answer.drafted == 0
-        named = tells_pin(answer.system_fingerprint)
+        named = pinned_k(answer.system_fingerprint) == 0
         self.pins_named += named
         if named or answer.drafted is not None:
             self.pins_shown += 1

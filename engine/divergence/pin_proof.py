@@ -16,7 +16,7 @@ from specdeck.engine.divergence.pacing import Pacer
 from specdeck.engine.divergence.prompts import Prompt
 from specdeck.engine.divergence.requests import Asker, Continuations, Refusal
 from specdeck.engine.divergence.runner import refuse_disobeyed
-from specdeck.engine.fingerprint.name import tells_pin
+from specdeck.engine.fingerprint.name import pinned_k
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class PinProof:
         if pinned is None:
             return
         refuse_disobeyed(reference.arm, pinned)
-        if tells_pin(pinned.system_fingerprint):
+        if pinned_k(pinned.system_fingerprint) == 0:
             self.by_name = not self.has_contrast
         elif pinned.drafted is None:
             self.is_broken = len(pinned.token_ids) > 1

@@ -39,7 +39,7 @@ from specdeck.engine.divergence.answers import Answer, Piece, assemble, parse_pi
 from specdeck.engine.divergence.arms import Arm
 from specdeck.engine.divergence.prompts import Prompt
 from specdeck.engine.errors import EngineError, NotAnEngine, Unreachable
-from specdeck.engine.fingerprint.name import tells_pin
+from specdeck.engine.fingerprint.name import pinned_k
 from specdeck.engine.protocol.codec import (
     NotJson,
     Within,
@@ -203,7 +203,7 @@ class Continuations:
     prompt_ids: tuple[int, ...] | None
     """None where the engine does not say."""
     names_pin: bool = False
-    """Whether the answer's name tells that it was pinned."""
+    """Whether the answer's name tells that it was pinned to k = 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,7 +408,11 @@ class Asker:
                 raise NotAnEngine(f"{arm.url} draws {longest} tokens where {tokens} are asked for")
             is_possible = asked is not None and len(asked) <= prompt.most_tokens
             name = reply.get("system_fingerprint")
-            return Continuations(drawn, asked if is_possible else None, tells_pin(str(name or "")))
+            return Continuations(
+                drawn,
+                asked if is_possible else None,
+                pinned_k(name if isinstance(name, str) else None) == 0,
+            )
 
         return await self._ask(once)
 

@@ -21,6 +21,7 @@ Layer = Literal["build", "path", "behaviour"]
 LETTERS: dict[Layer, str] = {"build": "b", "path": "p", "behaviour": "x"}
 
 _NAME = re.compile(rf"{SCHEMA}:([bpx])(~?)[0-9a-f]{{16}}")
+_PIN = re.compile(r"\+k([0-9]{1,9})$")
 
 
 def compute_name(layer: Layer, facts: Mapping[str, Any], *, partial: bool = False) -> str:
@@ -102,10 +103,13 @@ def own_part(name: str) -> str:
     return f"sd1:{tail}" if mark and head else whole
 
 
-def tells_pin(name: str | None) -> bool:
-    """Whether an answer's system_fingerprint says that its request was pinned.
+def pinned_k(name: str | None) -> int | None:
+    """The k that an answer's request was pinned to, by its system_fingerprint; None of no pin.
 
-    >>> tells_pin("vllm-0.32.0-sd1:p0123456789abcdef+k0"), tells_pin("vllm-0.32.0"), tells_pin(None)
-    (True, False, False)
+    >>> pinned_k("vllm-0.32.0-sd1:p0123456789abcdef+k0"), pinned_k("sd1:p0123456789abcdef+k3")
+    (0, 3)
+    >>> pinned_k("vllm-0.32.0"), pinned_k("a+kb"), pinned_k(None)
+    (None, None, None)
     """
-    return "+k" in (name or "")
+    found = _PIN.search(name or "")
+    return int(found[1]) if found else None

@@ -116,6 +116,25 @@ async def test_one_answer_does_not_prove_the_pins_of_others(
         assert (one.reason == NOT_PINNED) == bool(corrupt)
 
 
+async def test_a_pin_to_another_k_proves_nothing_and_is_none_without_drafts(bench: Bench) -> None:
+    """As of a gateway that pins every request to 3."""
+
+    @dataclass
+    class PinsToThree(CompletionEngine):
+        def _answer(self, body: dict[str, Any]) -> httpx.Response:
+            if isinstance(body.get("prompt"), list):
+                return super()._answer(body)
+            told = {"system_fingerprint": f"{NAME}+k3", "metrics": None}
+            return edit(super()._answer(body | {"vllm_xargs": {"specdeck_k": 3}}), told)
+
+    corrupt = {f"prompt {n}": Fault(2, 9.0) for n in range(1, 101)}
+    async with bench.lab(PinsToThree(faults=corrupt), max_tokens=8) as lab:
+        verdict = (await finish_check(lab, bench.many(200), bench.store)).verdict
+    assert (verdict.word, verdict.reason) == ("inconclusive", NOT_PINNED)
+    found = await sample(bench, PinsToThree(faults=corrupt))
+    assert (found.verdict.word, found.verdict.reason) == ("inconclusive", NOT_PINNED)
+
+
 async def test_serving_draws_that_name_a_pin_are_none_with_drafts(bench: Bench) -> None:
     """As of a name under `exact_models`, of an engine that drafts for others meanwhile."""
 
