@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import exp, log1p
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from specdeck.engine.client.command_options import NO_OPTIONS, CommandOptions
+from specdeck.engine.protocol.messages import EngineState
 from specdeck.engine.why.causes import (
     ISSUES,
     Cause,
@@ -26,6 +27,9 @@ from specdeck.engine.why.evidence import Evidence
 from specdeck.engine.why.figures import own_tokens
 from specdeck.engine.why.mix import Moved, judge_mix, split_move
 from specdeck.engine.why.step_shift import compare_steps
+
+Off = Literal["breaker", "mode", "k"]
+"""An open breaker; target-only; k = 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,8 @@ class Looked:
     """Whether it is the engine's whole life."""
     tokens_per_trial: float | None
     """Drafted tokens that count as one trial; None where each request is one."""
+    off: Off | None = None
+    """Why the engine drafts nothing at the end of it; None where it does, or that is not known."""
 
     def as_json(self) -> dict[str, Any]:
         """For a script."""
@@ -245,6 +251,16 @@ def _order(cause: Cause) -> tuple[bool, bool, bool, float, float]:
     return (not whole, old, False, -round(cost.value, 3), -cost.low)
 
 
+def _find_switch(state: EngineState | None) -> Off | None:
+    if state is None or state.method is None:
+        return None
+    if state.breaker == "open":
+        return "breaker"
+    if state.mode == "target-only":
+        return "mode"
+    return None if state.k else "k"
+
+
 def _describe_look(evidence: Evidence) -> Looked:
     span, baseline = evidence.span, evidence.baseline
     total = span.total
@@ -259,4 +275,5 @@ def _describe_look(evidence: Evidence) -> Looked:
         None if baseline is None else baseline.span.end,
         evidence.since_start,
         evidence.spread.tokens,
+        _find_switch(evidence.state),
     )  # fmt: skip

@@ -20,7 +20,7 @@ from specdeck.engine.why.causes import (
     Untold,
 )
 from specdeck.engine.why.figures import Estimate
-from specdeck.engine.why.ranking import Diagnosis, Looked, sum_costs
+from specdeck.engine.why.ranking import Diagnosis, Looked, Off, sum_costs
 
 LocalTime = Callable[[float], time.struct_time]
 
@@ -259,6 +259,13 @@ def clock(t: float, local: LocalTime) -> str:
     return time.strftime("%H:%M:%S", local(t))
 
 
+_OFF: Mapping[Off | None, str] = {
+    "breaker": "; nothing is drafted by then: the breaker is open",
+    "mode": "; nothing is drafted by then: the engine runs target-only",
+    "k": "; nothing is drafted by then: k is 0",
+}
+
+
 def describe_look(looked: Looked, local: LocalTime = time.localtime) -> str:
     """What the judgement rests on, and of when: cohorts are recorded once a minute, so that less
     may have been looked at than was asked for."""
@@ -270,7 +277,7 @@ def describe_look(looked: Looked, local: LocalTime = time.localtime) -> str:
     step = "–" if looked.seconds_per_step is None else f"{looked.seconds_per_step * 1e3:.1f} ms"
     return (
         f"{looked.requests} requests {over}: {brought} of the output from drafts, "
-        f"accepted {accepted}, a step {step}"
+        f"accepted {accepted}, a step {step}{_OFF.get(looked.off, '')}"
     )
 
 

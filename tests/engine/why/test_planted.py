@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 from tests.support.engine_state import engine_state
@@ -16,6 +17,7 @@ from specdeck.engine.protocol.tuning import CurvePoint, Outlook
 from specdeck.engine.why.causes import MATERIAL, RULED_OUT, Group, RuledOut, trial_of
 from specdeck.engine.why.evidence import DraftFacts
 from specdeck.engine.why.ranking import Diagnosis, diagnose
+from specdeck.engine.why.words import describe_look
 
 SEEDS = (1, 2, 3)
 Test = Callable[[Request], bool]
@@ -283,6 +285,27 @@ def test_an_idle_engine_has_no_slower_steps() -> None:
     assert reasons["step_time_latched"] == reasons["cpu_contention"] == "idle"
     found = diagnose(replace(idle, state=replace(state, running=1)))
     assert "idle" not in {one.reason for one in found.untold}
+
+
+@pytest.mark.parametrize(
+    ("switch", "off", "said"),
+    [
+        ({"breaker": "open"}, "breaker", "the breaker is open"),
+        ({"mode": "target-only", "k": 0}, "mode", "the engine runs target-only"),
+        ({"k": 0}, "k", "k is 0"),
+        ({"method": None, "k": 0}, None, None),
+        ({}, None, None),
+    ],
+    ids=str,
+)
+def test_what_keeps_an_engine_from_drafting_is_said_first(
+    switch: dict[str, Any], off: str | None, said: str | None
+) -> None:
+    evidence = Traffic(3, rate=10.0).run(60).evidence()
+    looked = diagnose(replace(evidence, state=replace(engine_state(), **switch))).looked
+    assert (looked.off, looked.as_json()["off"]) == (off, off)
+    line = describe_look(looked)
+    assert line.partition("; nothing is drafted by then: ")[2] == (said or "")
 
 
 @pytest.mark.parametrize("seed", SEEDS)
