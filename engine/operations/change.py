@@ -440,9 +440,22 @@ def highest_k(state: EngineState) -> float | None:
     """The k that no draft exceeds in `state`, whatever the breaker does and whichever requests
     have a k of their own, which cuts drafts and never lengthens them; None where a policy moves it.
     """
-    if state.mode == "target-only":
+    return limit_drafts(read_knobs(state, _STATED))
+
+
+def limit_drafts(knobs: Mapping[str, Any]) -> float | None:
+    """The k that no draft exceeds with `knobs` in force; None where a policy moves it, or too
+    little is known of them.
+
+    >>> limit_drafts({"mode": "target-only"}), limit_drafts({"k": 3, "policy": "fixed"})
+    (0.0, 3.0)
+    >>> limit_drafts({"k": 3, "policy": "goodput"}), limit_drafts({"fallback": "cold"})
+    (None, None)
+    """
+    if knobs.get("mode") == "target-only":
         return 0.0
-    return float(state.k_set) if state.policy == "fixed" else None
+    k = knobs.get("k")
+    return float(k) if isinstance(k, int) and knobs.get("policy") == "fixed" else None
 
 
 _STATED = {"k": "k_set", "mode": "mode", "fallback": "fallback", "policy": "policy"}

@@ -30,10 +30,19 @@ from specdeck.engine.operations.change import (
     describe_wait,
     find_hold,
     find_other_knob,
+    limit_drafts,
     read_knobs,
 )
 from specdeck.engine.operations.record import Audit, ChangeRecord, NotRecorded, is_refusal
-from specdeck.engine.protocol.messages import AppliedChange, Change, EngineState, knobs_on_trial
+from specdeck.engine.protocol.messages import (
+    KNOBS,
+    STEPS_IN_FLIGHT,
+    AppliedChange,
+    Change,
+    EngineState,
+    knobs_on_trial,
+    with_implied_policy,
+)
 from specdeck.engine.protocol.tuning import TrialTuning, Tuning
 
 LEASE_S = 10.0
@@ -94,7 +103,8 @@ class TrialEnded:
     """A knob as the engine's state has it in place of what the trial has left; None where that is
     in force, or cannot be told."""
     counted_k: float | None = None
-    """Draft tokens per draft within the stints with a k that was kept, where that is more."""
+    """Draft tokens per draft within the stints with a change that was kept, where that is more
+    than it allows."""
     found: EngineState | None = None
     """The engine's state in the end, whoever has changed it since; None where it is not known."""
     error: SpecdeckError | None = None
@@ -193,6 +203,16 @@ def as_trial(change: Change, *, trial_s: float, attended: bool = True) -> Change
     return replace(change, judge=True, trial_s=trial_s, lease_s=LEASE_S if attended else unattended)
 
 
+@dataclass(frozen=True, slots=True)
+class _StintCount:
+    """What an engine's counters had of one stint with the change."""
+
+    drafts: float
+    drafted: float
+    strays: float
+    """Drafts at the most that were made before it, and verified in it."""
+
+
 class TrialRunner:
     """One trial of one engine, from its beginning to its end."""
 
@@ -238,6 +258,8 @@ class TrialRunner:
         self._opening: Sample | None = None
         self._latest: Sample | None = None
         """Read in the stint, unless it turns out to have ended by then."""
+        self._counted: dict[int, _StintCount] = {}
+        """What was seen of each stint with the change, by its turn."""
         self._observed: float | None = None
         self._observed_after_ms: float | None = None
 
@@ -376,14 +398,14 @@ class TrialRunner:
         try:
             state = await self._retry.answer(self._client.state)
         except SpecdeckError as error:
-            return replace(end, counted_k=self._find_excess(trial), error=error)
+            return replace(end, counted_k=self._find_excess(trial, None), error=error)
         found = state if state.instance == tuning.instance else None
         if found is None or found.version > tuning.version:
-            return replace(end, counted_k=self._find_excess(trial), found=found)
+            return replace(end, counted_k=self._find_excess(trial, None), found=found)
         if self._is_changed_since(trial, found):
             return replace(end, found=found)
         other = find_other_knob(found, end.left)
-        counted = self._find_excess(trial) if other is None else None
+        counted = self._find_excess(trial, found) if other is None else None
         return replace(end, state=other, counted_k=counted, found=found)
 
     def _is_changed_since(self, trial: TrialTuning, state: EngineState) -> bool:
@@ -391,11 +413,18 @@ class TrialRunner:
         last = state.last_change
         return last is not None and last.t >= trial.t and last.origin != "trial"
 
-    def _find_excess(self, trial: TrialTuning) -> float | None:
-        """What the counters had within the stints with a k that was kept, where that is more."""
-        k = trial.after.get("k")
-        is_more = isinstance(k, int) and exceeds(self._observed, k) and trial.state == "kept"
-        return self._observed if is_more else None
+    def _find_excess(self, trial: TrialTuning, state: EngineState | None) -> float | None:
+        """What the counters had within the stints with a change that was kept, where that is more
+        than the trial's knobs allow, with what else `state` has; None of it is not known.
+        """
+        stints = self._counted.values()
+        drafts = sum(one.drafts for one in stints)
+        if trial.state != "kept" or drafts <= sum(one.strays for one in stints):
+            return None
+        besides = {} if state is None else read_knobs(state, KNOBS)
+        most = limit_drafts({**besides, **with_implied_policy(trial.after)})
+        counted = sum(one.drafted for one in stints) / drafts
+        return counted if exceeds(counted, most) else None
 
     def _note_end(self, trial: TrialTuning, end: TrialEnded | None = None) -> NotRecorded | None:
         """Writes down how the trial has ended, beside how it began; `end` is what was looked at."""
@@ -465,16 +494,20 @@ class TrialRunner:
             self._stint_since, self._opening, self._latest = self._clock(), None, None
         elif self._latest is not None:
             self._opening = self._opening or self._latest
-            self._note_window(between(self._opening, self._latest))
+            self._note_window(between(self._opening, self._latest), self._opening)
         if trial.state == "changed":
             with suppress(SpecdeckError):
                 sample = await self._read_sample()
                 if sample is not None and sample.at >= self._stint_since:
                     self._latest = sample
 
-    def _note_window(self, window: Window | None) -> None:
+    def _note_window(self, window: Window | None, opening: Sample) -> None:
+        """Notes what the stint under way has come to since `opening`."""
         if window is None or not window.generated:
             return
+        if window.drafts is not None and window.drafted is not None:
+            strays = STEPS_IN_FLIGHT * max(1.0, opening.running or 0.0)
+            self._counted[self._turns] = _StintCount(window.drafts, window.drafted, strays)
         seen = window.observed_k
         self._observed = self._observed if seen is None else seen
         if self._observed is not None and self._observed_after_ms is None:

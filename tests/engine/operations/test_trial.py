@@ -153,10 +153,17 @@ class JudgingEngine:
         await asyncio.sleep(0)
 
     def trial(self, **more: Any) -> TrialRunner:
+        """Of `CHANGE`, unless `more` has another `change`."""
         http = httpx.AsyncClient(transport=httpx.MockTransport(self), base_url=URL)
         asking = EngineClient(http, url=URL, token=lambda: Secret("t"))
-        options = {"clock": self.clock, "wall": lambda: 1000.0, "sleep": self.sleep} | more
-        return TrialRunner(asking, CHANGE, name="demo", audit=self.log, **options)
+        options: dict[str, Any] = {
+            "clock": self.clock,
+            "wall": lambda: 1000.0,
+            "sleep": self.sleep,
+        } | more
+        return TrialRunner(
+            asking, options.pop("change", CHANGE), name="demo", audit=self.log, **options
+        )
 
     async def attended(
         self, on_event: Callable[[TrialEvent], None] = lambda _: None
@@ -279,6 +286,68 @@ async def test_a_kept_k_that_the_counters_exceed_is_told(is_away: bool) -> None:
         "NOT made: the engine says that it kept the change, and its counters show k 5.0"
     )
     assert lines(engine)[-1][2] == "trial kept: better; the counters show k 5.0"
+
+
+STILL = {"k": 5, "k_set": 5}
+"""Of a trial that turns no k."""
+
+
+async def end_of(change: Change, engine: JudgingEngine) -> TrialEnded:
+    trial = engine.trial(change=as_trial(replace(change, who="ana"), trial_s=60.0))
+    return ended([event async for event in trial.attend()])
+
+
+@pytest.mark.parametrize(
+    ("change", "stands", "is_told"),
+    [
+        (Change(mode="target-only"), {**STILL, "mode": "target-only"}, True),
+        (Change(mode="target-only"), None, True),  # its state cannot be read
+        (Change(fallback="cold"), {"k": 3, "k_set": 3, "fallback": "cold"}, True),
+        (Change(policy="fixed"), {"k": 3, "k_set": 3}, True),
+        (Change(parameters={"breaker.floor": 0.3}), {"k": 3, "k_set": 3}, True),
+        (Change(fallback="cold"), {**STILL, "fallback": "cold"}, False),
+        (Change(policy="goodput"), {"k": 3, "k_set": 3, "policy": "goodput"}, False),
+        (Change(policy="fixed"), None, False),
+        (Change(policy="fixed"), {"k": 3, "k_set": 3, "version": 2}, False),  # of later
+    ],
+)
+async def test_a_kept_change_is_held_against_the_counters_whatever_it_turns(
+    change: Change, stands: dict[str, Any] | None, is_told: bool
+) -> None:
+    engine = JudgingEngine(
+        ["baseline", *["changed"] * 3, "kept"], working=True, length=5,
+        tries=change.knobs(), stands=stands or {},
+    )  # fmt: skip
+    if stands is None:
+        engine.state = Mock(side_effect=GONE)  # type: ignore[method-assign]
+    end = await end_of(change, engine)
+    assert (end.observed_k, end.counted_k) == (5.0, 5.0 if is_told else None)
+    assert end.is_contradicted is is_told
+
+
+@pytest.mark.parametrize(("drafts", "is_told"), [([12], False), ([12, 12], True)])
+async def test_drafts_of_before_a_stint_are_no_contradiction(
+    drafts: list[int], is_told: bool
+) -> None:
+    change = Change(mode="target-only")
+    engine = JudgingEngine(
+        ["baseline", *["changed"] * 6, "kept"], tries=change.knobs(),
+        stands={**STILL, "mode": "target-only"},
+    )  # fmt: skip
+    sums, looks = {"drafts": 0, "generated": 0}, iter([0, *drafts])
+
+    def page() -> str:
+        sums["drafts"] += next(looks, 0)
+        sums["generated"] += 40
+        return (
+            f'vllm:spec_decode_num_drafts_total{{engine="0"}} {sums["drafts"]}\n'
+            f'vllm:spec_decode_num_draft_tokens_total{{engine="0"}} {5 * sums["drafts"]}\n'
+            f'vllm:generation_tokens_total{{engine="0"}} {sums["generated"]}\n'
+            'vllm:num_requests_running{engine="0"} 4.0\n'
+        )
+
+    engine.page = page  # type: ignore[method-assign]
+    assert (await end_of(change, engine)).is_contradicted is is_told
 
 
 async def test_a_change_that_the_state_has_after_its_trial_was_reverted_is_told() -> None:
