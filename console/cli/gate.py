@@ -127,7 +127,8 @@ _FILE = OutputFile()
 def command(places: tuple[str, ...], target: Path | None, **options: Any) -> int:
     """Compare an engine with a saved baseline: outputs, acceptance, tokens/s, fingerprint.
 
-    `specdeck gate --save FILE URL` saves one. Exit code 0 is as good as the baseline, 1 worse
+    `specdeck gate --save FILE URL` saves one. Neither engine may have other traffic meanwhile:
+    what is served to others makes it inconclusive. Exit code 0 is as good as the baseline, 1 worse
     or too little to tell.
     """
     if not places:
@@ -191,8 +192,9 @@ async def _measure_and_save(asked: CheckArguments, options: dict[str, Any], targ
     measured = await _measure(asked, options, None)
     found, doubts = measured.baseline, [one.line for one in measured.doubts]
     verdict, reason = found.check.verdict, found.check.reason
-    if doubts and verdict == "pass":
-        verdict, reason = "inconclusive", "; ".join(doubts)
+    if doubts:
+        reason = "; ".join(doubts if verdict == "pass" else (reason, *doubts))
+        verdict = "inconclusive" if verdict == "pass" else verdict
     write_baseline(found, target)
     log(f"specdeck: the baseline is in {target}: `specdeck gate {target} URL` compares with it")
     said = {

@@ -36,6 +36,9 @@ LARGEST = 8_000_000
 _REMEDY = "make one with `specdeck gate --save FILE URL`"
 
 
+_OTHERS = 0.1
+"""Of what the answers come to: what is counted besides is somebody else's, and by as much the
+figures may be off."""
 _POSITIVE = Within(0, 1e12)
 """What counts and durations are, 0 included."""
 
@@ -49,6 +52,26 @@ class Block:
     drafts: Annotated[float, _POSITIVE] | None = None
     drafted: Annotated[float, _POSITIVE] | None = None
     accepted: Annotated[float, _POSITIVE] | None = None
+    """As `drafts` and `drafted` a counter's, so of whatever the engine served meanwhile."""
+    generated: Annotated[float, _POSITIVE] | None = None
+    """Tokens by the engine's counter; `tokens` are those of the answers."""
+    own_drafted: Annotated[float, _POSITIVE] | None = None
+    """Tokens drafted for the answers, by their own word."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the engine served others meanwhile, as far as anything tells.
+
+        >>> Block(100, 1.0, generated=100.0).is_shared, Block(100, 1.0, generated=300.0).is_shared
+        (False, True)
+        >>> Block(100, 1.0, drafted=400.0, own_drafted=50.0).is_shared, Block(100, 1.0).is_shared
+        (True, False)
+        """
+        return _exceeds(self.generated, self.tokens) or _exceeds(self.drafted, self.own_drafted)
+
+
+def _exceeds(counted: float | None, own: float | None) -> bool:
+    return None not in (counted, own) and (counted or 0.0) > (1 + _OTHERS) * (own or 0.0)
 
 
 @dataclass(frozen=True, slots=True)

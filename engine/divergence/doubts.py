@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from specdeck.engine.divergence.baseline import Block
 from specdeck.engine.divergence.verdict import IDLE
 from specdeck.engine.protocol.messages import EngineState
 from specdeck.engine.text import format_changes
@@ -15,16 +16,17 @@ from specdeck.engine.text import format_changes
 class Doubt:
     """One engine that was not measured as the figures have it."""
 
-    kind: Literal["replaced", "changed", "refused", "empty"]
+    kind: Literal["replaced", "changed", "refused", "empty", "shared"]
     """`replaced`: another process answers at its URL than before, whatever it serves; `changed`:
     its knobs were turned, or its breaker moved; `refused`, `empty`: it would not answer, or
-    answered without a token."""
+    answered without a token; `shared`: it served others meanwhile."""
     engine: str
     """Its URL."""
     count: int = 0
-    """Requests that it refused, or answered so, while its speed was measured."""
+    """Requests that it refused, or answered so, while its speed was measured; blocks of them that
+    it shared with others."""
     asked: int = 0
-    """Requests of that time."""
+    """Requests of that time, or blocks."""
     before: Mapping[str, str | int] = field(default_factory=dict)
     """Its knobs before it was measured, where they were changed."""
     after: Mapping[str, str | int] = field(default_factory=dict)
@@ -39,6 +41,8 @@ class Doubt:
         'http://e:1 refused 125 of 250 requests while it was measured'
         >>> Doubt("empty", "http://e:1", 125, 250).line
         'http://e:1 answered 125 of 250 requests without a token while it was measured'
+        >>> Doubt("shared", "http://e:1", 12, 16).line
+        'http://e:1 served others in 12 of 16 blocks while it was measured'
         >>> Doubt("changed", "http://e:1", before={"k": 8}, after={"k": 3}).line
         'http://e:1 was changed while it was measured: k 8 → 3'
         >>> Doubt("changed", "http://e:1", before={"k": 8}, after={"k": 8}).line
@@ -50,6 +54,7 @@ class Doubt:
             "changed": "was changed",
             "refused": f"refused {share}",
             "empty": f"answered {share} without a token",
+            "shared": f"served others in {self.count} of {self.asked} blocks",
         }[self.kind]
         said = f"{self.engine} {why} while it was measured"
         if self.kind != "changed":
@@ -66,6 +71,14 @@ def doubt_answers(engine: str, refused: int, empty: int, asked: int) -> Iterator
         yield Doubt("refused", engine, refused, asked)
     if empty > IDLE * asked:
         yield Doubt("empty", engine, empty, asked)
+
+
+def doubt_blocks(engine: str, blocks: Sequence[Block]) -> Iterator[Doubt]:
+    """The doubt of an engine, a URL, that served others in more than a tenth of the blocks: both
+    speed and acceptance are of everybody's requests then."""
+    shared = sum(block.is_shared for block in blocks)
+    if shared > IDLE * len(blocks):
+        yield Doubt("shared", engine, shared, len(blocks))
 
 
 def doubt_changes(engine: str, before: EngineState, after: EngineState) -> Doubt | None:

@@ -148,6 +148,9 @@ def _structure(before: StructureCounts, now: StructureCounts) -> Line:
 
 def _acceptance(before: Sequence[Block], now: Sequence[Block], limit: float) -> Line:
     name = "acceptance"
+    if (others := _find_others(before, now, "the baseline's engine")) is not None:
+        return Line(name, "inconclusive", f"not told: {others}")
+    before, now = _leave_out_shared(before, now)
     for blocks, whose in ((before, "the baseline's engine"), (now, "the engine")):
         if not any(_tells_drafts(block) for block in blocks):
             return Line(name, "inconclusive", f"{whose} does not say what it drafted")
@@ -188,6 +191,25 @@ def _find_idle_blocks(pairs: Sequence[tuple[Block, Block]]) -> tuple[Word, str] 
     return None
 
 
+def _find_others(before: Sequence[Block], now: Sequence[Block], other: str) -> str | None:
+    """Which engine, the `other` or this one, served others in so many blocks that their figures are
+    not of the prompts alone; None where they are few."""
+    for blocks, whose in ((before, other), (now, "the engine")):
+        shared = sum(block.is_shared for block in blocks)
+        if shared > IDLE * len(blocks):
+            return f"{whose} served others in {shared} of {len(blocks)} blocks"
+    return None
+
+
+def _leave_out_shared(
+    before: Sequence[Block], now: Sequence[Block]
+) -> tuple[Sequence[Block], Sequence[Block]]:
+    """The blocks without those that either engine shared with others."""
+    shared = {n for n, pair in enumerate(_pairs(before, now)) if any(one.is_shared for one in pair)}
+    left = [[block for n, block in enumerate(side) if n not in shared] for side in (before, now)]
+    return left[0], left[1]
+
+
 def _tells_drafts(block: Block) -> bool:
     """Whether it is known how much was drafted and accepted, be it nothing."""
     return block.drafts == 0 or None not in (block.drafts, block.accepted)
@@ -213,12 +235,17 @@ def _rate(blocks: Sequence[Block]) -> float | None:
 def _speed(
     before: Sequence[Block], now: Sequence[Block], limit: float, *, interleaved: bool
 ) -> Line:
+    other = "the engine compared with" if interleaved else "the baseline's engine"
+    if (others := _find_others(before, now, other)) is None:
+        before, now = _leave_out_shared(before, now)
     old, new = _tokens_per_second(before), _tokens_per_second(now)
     how = "measured in turn" if interleaved else "against figures of another time"
     said = f"{old:.0f} → {new:.0f} tokens/s, {how}"
     pairs = tuple(_pairs(before, now))
     told = [(a, b) for a, b in pairs if a.tokens]
     name, empty = "tokens/s", len(pairs) - len(told)
+    if others is not None:
+        return Line(name, "inconclusive", f"{said}: not told: {others}", old, new)
     if empty > IDLE * len(pairs):
         why = f"nothing to compare with in {empty} of {len(pairs)} blocks: no token was generated"
         return Line(name, "inconclusive", f"{said}: {why}", old, new)

@@ -28,7 +28,12 @@ from specdeck.engine.divergence.baseline import (
     Workload,
     digest_tokens,
 )
-from specdeck.engine.divergence.doubts import Doubt, doubt_answers, doubt_changes
+from specdeck.engine.divergence.doubts import (
+    Doubt,
+    doubt_answers,
+    doubt_blocks,
+    doubt_changes,
+)
 from specdeck.engine.divergence.privacy import hash_prompt
 from specdeck.engine.divergence.prompts import Prompt, PromptSet, source_name
 from specdeck.engine.divergence.requests import Asker
@@ -144,7 +149,10 @@ async def _find_doubts(sums: _Sums) -> list[Doubt]:
     pair, life, url = sums.pair, sums.life, sums.pair.arms[0].url
     now = await _fetch_life(pair)
     is_restarted = life is not None and now is not None and now.is_another(life)
-    found = list(doubt_answers(url, sums.refused, sums.empty, sums.asked))
+    found = [
+        *doubt_answers(url, sums.refused, sums.empty, sums.asked),
+        *doubt_blocks(url, sums.blocks),
+    ]
     if is_restarted or "serving" in await pair.find_replaced():
         return [Doubt("replaced", url), *found]
     after = await pair.fetch_state() if sums.state is not None else None
@@ -252,14 +260,18 @@ async def _ask_block(pair: ArmPair, block: Sequence[Prompt], clock: Callable[[],
     answers = await _answer_all(pair.askers[0], block)
     seconds = clock() - began
     after = await fetch_counters(pair.serving)
-    rises = (
-        None if before is None or after is None else _rise(getattr(before, n), getattr(after, n))
-        for n in ("drafts", "drafted", "accepted")
-    )
+    rises = {
+        n: None if before is None or after is None else _rise(getattr(before, n), getattr(after, n))
+        for n in ("drafts", "drafted", "accepted", "generated")
+    }
+    drafted = [answer.drafted for _, answer in answers if answer.drafted is not None]
+    own = sum(drafted) if len(drafted) == len(answers) else None
     tokens = sum(len(answer.token_ids) for _, answer in answers)
     digests = {hash_prompt(prompt): digest_tokens(answer.token_ids) for prompt, answer in answers}
     empty = sum(not answer.token_ids for _, answer in answers)
-    return _Asked(Block(tokens, seconds, *rises), digests, len(block), len(answers), empty)
+    return _Asked(
+        Block(tokens, seconds, **rises, own_drafted=own), digests, len(block), len(answers), empty
+    )
 
 
 def _rise(before: float | None, after: float | None) -> float | None:

@@ -31,6 +31,8 @@ class MeasuredEngine(CheckedEngine):
         super().__init__()
         self.accepted = 20
         """Tokens of the 50 that are drafted between two looks."""
+        self.others = 0
+        """Tokens that somebody else is given between two looks."""
         self.looks = count()
         self.totals = 0
         state = replace(STATE, instance=f"start {next(STARTS)}")
@@ -46,7 +48,7 @@ class MeasuredEngine(CheckedEngine):
             text=f"vllm:spec_decode_num_drafts_total {10 * look}\n"
             f"vllm:spec_decode_num_draft_tokens_total {50 * look}\n"
             f"vllm:spec_decode_num_accepted_tokens_total {self.totals}\n"
-            f"vllm:generation_tokens_total {30 * look}\n",
+            f"vllm:generation_tokens_total {(30 + self.others) * look}\n",
         )
 
 
@@ -106,6 +108,21 @@ def test_drafts_that_are_rejected_more_often_close_the_gate(
     data = json.loads(capsys.readouterr().out)
     assert data["verdict"] == "fail"
     assert data["reason"].startswith("acceptance: 3.00 → 2.00 tokens a round")
+
+
+def test_an_engine_with_other_traffic_makes_no_baseline_that_passes(
+    engine: MeasuredEngine, saved: str, tmp_path: Path, capsys: Captured
+) -> None:
+    engine.others = 300
+    path = str(tmp_path / "busy.json")
+    words = ["--prompts", str(tmp_path / "prompts.txt"), "--max-tokens", "8"]
+    assert outcome(["gate", "--save", path, engine.url, *words, "--max-mismatch", "20%"]) == 1
+    assert "served others in 8 of 8 blocks while it was measured" in capsys.readouterr().out
+    assert outcome(["gate", saved, engine.url, *AGAIN, "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["verdict"] == "inconclusive"
+    engine.others = 0
+    assert outcome(["gate", path, engine.url, *AGAIN, "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["verdict"] == "inconclusive"
 
 
 def test_other_outputs_close_the_gate(engine: MeasuredEngine, saved: str, capsys: Captured) -> None:

@@ -100,6 +100,53 @@ def test_what_cannot_be_told_opens_no_gate() -> None:
     assert [one.word for one in (few, silent, bare)] == ["inconclusive"] * 3
 
 
+def shared(count: int, found: tuple[Block, ...]) -> tuple[Block, ...]:
+    """The blocks, the first `count` of which have somebody else's drafts and tokens in them."""
+    return tuple(
+        replace(one, generated=3000.0, own_drafted=500.0, drafted=1200.0) if n < count
+        else replace(one, generated=1030.0, own_drafted=1190.0)
+        for n, one in enumerate(found)
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("speed", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize("accepted", [0.5, 2.0, 3.5])
+@pytest.mark.parametrize("is_before", [False, True])
+def test_what_others_were_served_meanwhile_neither_passes_nor_fails(
+    speed: float, accepted: float, is_before: bool
+) -> None:
+    other, alone = shared(3, blocks(speed, seed=2, accepted=accepted)), shared(0, blocks())
+    before, now = (other, alone) if is_before else (alone, other)
+    found = gate(baseline(blocks=now), baseline(blocks=before))
+    assert (line(found, "acceptance").word, line(found, "tokens/s").word) == ("inconclusive",) * 2
+    assert found.word == "inconclusive"
+    whose = "the baseline's engine" if is_before else "the engine"
+    said = f"not told: {whose} served others in 3 of 12 blocks"
+    assert line(found, "acceptance").said == said
+    assert line(found, "acceptance").after is None
+    assert line(found, "tokens/s").said.endswith(said)
+
+
+def test_others_of_the_engine_that_takes_turns_are_told_as_well() -> None:
+    now, paired = shared(0, blocks()), shared(12, blocks(0.5))
+    found = line(gate(baseline(blocks=now), against="http://old", paired=paired), "tokens/s")
+    assert found.word == "inconclusive"
+    assert found.said.endswith("the engine compared with served others in 12 of 12 blocks")
+
+
+def test_a_block_that_others_shared_is_left_out_where_they_are_few() -> None:
+    now = shared(1, (*blocks(0.1, accepted=0.1)[:1], *blocks(seed=2)[1:]))
+    found = gate(baseline(blocks=now))
+    assert (line(found, "acceptance").word, line(found, "tokens/s").word) == ("pass",) * 2
+    assert line(found, "acceptance").after == 3.0
+
+
+def test_an_engine_whose_only_drafts_were_in_a_shared_block_is_not_said_to_draft() -> None:
+    few = shared(1, drafting(1))
+    found = line(gate(baseline(blocks=few), baseline(blocks=few)), "acceptance")
+    assert (found.word, found.said) == ("inconclusive", "neither engine says that it drafted")
+
+
 def test_drafts_that_are_no_more_made_are_a_loss() -> None:
     idle = tuple(replace(one, drafts=0.0, drafted=0.0, accepted=0.0) for one in blocks())
     assert line(gate(baseline(blocks=idle)), "acceptance").word == "fail"

@@ -81,6 +81,8 @@ async def test_an_engine_is_checked_and_then_measured_in_blocks(bench: Bench) ->
     assert {(block.drafts, block.drafted, block.accepted) for block in found.blocks} == {
         (10.0, 50.0, 20.0)
     }
+    assert [block.generated for block in found.blocks] == [30.0] * 3
+    assert [block.own_drafted for block in found.blocks] == [96, 96, 48]
     assert len(found.answers) == 10
     assert found.check.verdict in ("pass", "inconclusive")
     assert found.workload.prompts == 10
@@ -177,6 +179,14 @@ class Turncoat(CompletionEngine):
     empties_every: int = 0
     """The same of those that it leaves without a token."""
     seen: int = 0
+    generated: int = 0
+    """Tokens, as its page counts them."""
+    others: int = 0
+    """Tokens that somebody else is given between two looks at its page."""
+    drafted_for_others: int = 0
+    """The same of tokens that are drafted."""
+    drafted: int = 0
+    """For others."""
 
     def state(self) -> EngineState:
         started = 1.0 if self.instance == "old" else 2.0
@@ -189,7 +199,23 @@ class Turncoat(CompletionEngine):
             return httpx.Response(400, json={"error": {"message": "no such adapter"}})
         if self.empties_every and self.seen % self.empties_every == 0:
             body = {**body, "max_tokens": 0}
+        self.generated += body["max_tokens"]
         return super()._answer(body)
+
+    def _get(self, path: str) -> httpx.Response:
+        found = super()._get(path)
+        if path != "/metrics":
+            return found
+        self.generated += self.others
+        self.drafted += self.drafted_for_others
+        counters = [
+            line for line in found.text.splitlines() if "generation" not in line
+            and "draft_tokens" not in line
+        ]  # fmt: skip
+        counters.append(f"vllm:generation_tokens_total {self.generated}")
+        looks = len(PAGES) - len(self.pages)
+        counters.append(f"vllm:spec_decode_num_draft_tokens_total {50 * looks + self.drafted}")
+        return httpx.Response(200, text="\n".join(counters) + "\n")
 
 
 async def doubt(
@@ -259,6 +285,18 @@ def empty_few(engine: Turncoat) -> None:
     engine.empties_every = 20
 
 
+def serve_others(engine: Turncoat) -> None:
+    engine.others = 40
+
+
+def draft_for_others(engine: Turncoat) -> None:
+    engine.drafted_for_others = 100
+
+
+def serve_others_a_little(engine: Turncoat) -> None:
+    engine.others, engine.drafted_for_others = 2, 20
+
+
 def refuse_few(engine: Turncoat) -> None:
     engine.refuses_every = 20
 
@@ -270,6 +308,7 @@ def refuse_few(engine: Turncoat) -> None:
         (replace_engine, "replaced"), (restart_engine, "replaced"),
         (refuse_half, "refused"), (empty_half, "empty"), (open_breaker, "changed"),
         (set_k, "changed"), (set_k_to_and_fro, "changed"), (stop_drafting, "changed"),
+        (serve_others, "shared"), (draft_for_others, "shared"),
     ],
 )  # fmt: skip
 async def test_an_engine_that_turns_while_it_is_measured_passes_no_gate(
@@ -281,7 +320,7 @@ async def test_an_engine_that_turns_while_it_is_measured_passes_no_gate(
     assert found.doubts[0].line in gate.reason
 
 
-@pytest.mark.parametrize("turn", [refuse_few, empty_few, move_k_by_policy])
+@pytest.mark.parametrize("turn", [refuse_few, empty_few, move_k_by_policy, serve_others_a_little])
 async def test_a_few_missing_answers_and_a_k_that_the_policy_moves_are_no_doubt(
     bench: Bench, turn: Callable[[Turncoat], None]
 ) -> None:
