@@ -119,10 +119,10 @@ class Alerts(Block):
     """The share of outputs that may differ from the target's beyond the noise floors, such as
     `1.5%`.
 
-    An alert is raised by a check of this machine, made while somebody watches, whose excess over
-    the floors is above it with 95 % confidence, and cleared by one that passes and is within it
-    with the same confidence: a check that fails, or is inconclusive (nothing was drafted in it,
-    say), clears none.
+    An alert is raised by a check of this machine and of the same address, made while somebody
+    watches, whose excess over the floors is above it with 95 % confidence, and cleared by one that
+    passes and is within it with the same confidence: a check that fails, or is inconclusive
+    (nothing was drafted in it, say), clears none.
     """
     webhook_env: str | None = None
     """Names the environment variable with a URL that drifts and alerts are posted to."""
