@@ -27,11 +27,13 @@ SETTLED_S: Final = 2 * REACH_S
 """After which nothing that is still to come moves a fall: neither its own figures nor a greater
 fall beside it."""
 _SIDE: Final = int(REACH_S / COLUMN_S)
-_FEWEST: Final = 4
+FEWEST: Final = 4
 """Columns of which something is known, on each side."""
-_LEAST_SHARE: Final = 0.25
+NEWEST_S: Final = FEWEST * COLUMN_S
+"""Before the end of a record: a fall within it is not seen yet."""
+LEAST_SHARE: Final = 0.25
 """Of what it was: smaller falls come and go with the traffic."""
-_LEAST_RATIO: Final = 5.0
+LEAST_RATIO: Final = 5.0
 """Of the fall to the standard error that the columns on both sides show."""
 _CLOSE_S: Final = 15.0
 """Around a moment in which the second of the fall is looked for."""
@@ -176,7 +178,7 @@ def _list_ratios(values: Sequence[float | None]) -> list[float]:
         """How many, their mean, the variance of that mean."""
         start, end = max(0, start), min(len(values), end)
         n = counts[end] - counts[start]
-        if n < _FEWEST:
+        if n < FEWEST:
             return 0.0, 0.0, 0.0
         mean = (sums[end] - sums[start]) / n
         spread = max(0.0, (squares[end] - squares[start]) - n * mean**2)
@@ -186,9 +188,9 @@ def _list_ratios(values: Sequence[float | None]) -> list[float]:
     for at in range(len(values)):
         n, was, error = side(at - _SIDE, at)
         m, now, other = side(at, at + _SIDE)
-        if n and m and was > 0 and now <= was * (1 - _LEAST_SHARE):
+        if n and m and was > 0 and now <= was * (1 - LEAST_SHARE):
             ratio = stand_out(was, now, math.sqrt(error + other))
-            found[at] = ratio if ratio > _LEAST_RATIO else 0.0
+            found[at] = ratio if ratio > LEAST_RATIO else 0.0
     return found
 
 

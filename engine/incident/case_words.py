@@ -10,6 +10,7 @@ from specdeck.engine.incident.case import Case, Contrast, Pattern, Side, first_a
 from specdeck.engine.incident.dips import Dip
 from specdeck.engine.incident.figures import Stretch
 from specdeck.engine.incident.onset import Onset
+from specdeck.engine.incident.slides import Slide
 from specdeck.engine.incident.stalls import Stall
 from specdeck.engine.protocol.cohorts import CohortCounts
 from specdeck.engine.text import UNKNOWN, format_count, format_duration
@@ -28,6 +29,8 @@ _ASPECTS: Final[Mapping[str, str]] = {
     "structured": "a rule for the output", "temperature": "sampling", "pinned": "a k of its own",
 }  # fmt: skip
 _MOST_CONTRASTS: Final = 8
+_WHOLE_MINUTES_S: Final = 600.0
+"""From which on seconds of a slide say nothing."""
 _SAME: Final = 0.15
 """Of a figure: what moved by less, by more than a hundredth of which nothing is made, did not."""
 _TITLES: Final[Mapping[Pattern, str]] = {
@@ -59,6 +62,27 @@ def describe_fall(fall: Fall, onset: Onset | None) -> str:
     else:
         text = f"tokens/s fell from {fall.before:,.0f} to {fall.after:,.0f}"
     return text if onset is None else f"{text} {describe_onset(onset)}"
+
+
+def describe_slide(slide: Slide) -> str:
+    """What a figure was and is, where it did not fall at once.
+
+    >>> describe_slide(Slide("acceptance", 0.0, 3580.0, 0.6, 0.25, is_steady=True))
+    'acceptance slid from 60% to 25% over 1 h'
+    >>> describe_slide(Slide("tokens_per_second", 0.0, 600.0, 1242.0, 685.0, is_steady=False))
+    'tokens/s went up and down and is lower in the end than in the beginning: 685, 1,242 before'
+    """
+    figure, form = ("acceptance", ".0%") if slide.figure == "acceptance" else ("tokens/s", ",.0f")
+    was, now = format(slide.before, form), format(slide.after, form)
+    if not slide.is_steady:
+        lower = "went up and down and is lower in the end than in the beginning"
+        return f"{figure} {lower}: {now}, {was} before"
+    seconds = slide.seconds if slide.seconds < _WHOLE_MINUTES_S else _round_minutes(slide.seconds)
+    return f"{figure} slid from {was} to {now} over {format_duration(seconds)}"
+
+
+def _round_minutes(seconds: float) -> float:
+    return 60.0 * round(seconds / 60.0)
 
 
 _SILENCES: Final[Mapping[Silence, str]] = {

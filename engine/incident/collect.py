@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from specdeck.engine.blackbox.event import BoxEvent
 from specdeck.engine.blackbox.falls import (
     FIGURES,
+    NEWEST_S,
     REACH_S,
     Fall,
     Figure,
@@ -42,6 +43,7 @@ from specdeck.engine.incident.material import Material, Span
 from specdeck.engine.incident.moves import Move, join_moves, list_changes
 from specdeck.engine.incident.onset import NEAR_S, Point, find_onset
 from specdeck.engine.incident.redaction import Redactor
+from specdeck.engine.incident.slides import Slide, find_slide
 from specdeck.engine.incident.stalls import Stall, StallWatch
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.protocol.messages import LastChange
@@ -142,6 +144,8 @@ class _Assembly:
         self._last: Reading | None = None
         self._told: Reading | None = None
         """The last one with the plugin's word: an engine that hangs still tells its counters."""
+        self._counted: float | None = None
+        """Unix time of the last one whose figures are known."""
         hide = self._redactor.hide
         self._made = Material(hide(sources.url), hide(sources.name), span, written)
         self._made.missing.update(self._hide_reasons(sources.missing or {}))
@@ -184,6 +188,8 @@ class _Assembly:
         made.columns = history.overview(span.start, span.end, columns)
         self._walk(history)
         made.falls = _find_falls(history, span, made.stalls, made.coverage)
+        made.settled = _find_settled(history, span, self._counted)
+        made.slides = tuple(_list_slides(history, span, made.settled, made.falls))
         made.dips = _list_dips(history, span, made.falls)
         if made.fall is not None and made.fall.since is None:
             made.onset = find_onset(list(_list_points(history, made.fall)), made.fall)
@@ -228,6 +234,8 @@ class _Assembly:
                     self._last = reading
                 if reading.state is not None:
                     self._told = reading
+                if reading.window is not None and reading.window.generated is not None:
+                    self._counted = reading.t
                 yield reading
 
         self._changes = list_changes(walk())
@@ -514,6 +522,30 @@ def _is_same(across: Fall, fall: Fall) -> bool:
 def _is_beside(t: float, times: Iterable[float]) -> bool:
     """Whether one of some falls is so near a moment that both are one."""
     return any(abs(one - t) <= TOGETHER_S for one in times)
+
+
+def _find_settled(history: History, span: Span, counted: float | None) -> float | None:
+    """From when on a fall in the span is not seen yet, where figures are known up to `counted`;
+    None where enough of the record comes after the span."""
+    if counted is None:
+        return None
+    settled = (history.last if history.last > span.end else counted) - NEWEST_S
+    return settled if settled < span.end else None
+
+
+def _list_slides(
+    history: History, span: Span, settled: float | None, falls: Sequence[Fall]
+) -> Iterator[Slide]:
+    """Those of the span that no fall tells of; one of the speed beside one of acceptance, or where
+    nothing fell, as it goes with both."""
+    end = span.end if settled is None else min(span.end, settled)
+    acceptance = find_slide(history, "acceptance", span.start, end, falls)
+    if acceptance is not None:
+        yield acceptance
+    if acceptance is not None or not falls:
+        speed = find_slide(history, "tokens_per_second", span.start, end, falls)
+        if speed is not None:
+            yield speed
 
 
 def _list_dips(history: History, span: Span, falls: Sequence[Fall]) -> tuple[Dip, ...]:

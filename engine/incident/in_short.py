@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
-from specdeck.engine.blackbox.falls import Fall, Figure
+from specdeck.engine.blackbox.falls import NEWEST_S, Fall, Figure
 from specdeck.engine.blackbox.gaps import Coverage
 from specdeck.engine.incident.case import HELD
 from specdeck.engine.incident.case_words import (
@@ -13,6 +14,7 @@ from specdeck.engine.incident.case_words import (
     describe_dip,
     describe_fall,
     describe_silence,
+    describe_slide,
     describe_stall,
     describe_who,
 )
@@ -44,6 +46,10 @@ _NEW_SHARE: Final = 0.05
 """Of the requests: a kind that was not asked for before."""
 
 
+def _begin_sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}"
+
+
 class InShort:
     """What an incident comes to."""
 
@@ -67,17 +73,19 @@ class InShort:
         return found
 
     def _falls(self) -> list[str]:
-        """Those of acceptance and what fell with the first one; of the others when they were."""
+        """Slides; falls of acceptance and what fell with the first one; of the others when they
+        were."""
         made = self._made
+        found = [f"- {_begin_sentence(escape(describe_slide(one)))}." for one in made.slides]
         if not made.falls:
-            return [f"- {self._describe_no_fall()}"]
+            return [*found, *(f"- {one}." for one in self._describe_no_fall())]
         alone = [
             one.t
             for one in made.falls
             if one is not made.fall and one.since is None and self._has_held(one)
         ]
         told = [one for one in made.falls if one.t not in alone]
-        found = [f"- {self._place(one)}." for one in told]
+        found += [f"- {self._place(one)}." for one in told]
         if alone:
             found.append(
                 f"- Tokens/s fell at {self._clock.list_times(alone)}, while acceptance did not."
@@ -88,24 +96,41 @@ class InShort:
         """A fall with its time; one in a gap has two in its words."""
         text = escape(self.describe_fall(fall))
         if fall.since is not None:
-            return f"{text[0].upper()}{text[1:]}"
+            return _begin_sentence(text)
         return f"{self._clock(fall.t)} {text}"
 
-    def _describe_no_fall(self) -> str:
-        """Which figures did not fall as far as they are known, and of how much that is."""
+    def _describe_no_fall(self) -> Iterator[str]:
+        """Which figures did not fall as far as they are known, of how much that is, and of which
+        time it cannot be told yet."""
+        made = self._made
+        yield from self._deny_falls()
+        if made.settled is not None and any(one.known_s for one in made.coverage.values()):
+            seconds, t = format_duration(NEWEST_S), self._clock(made.settled)
+            yield f"What fell in the last {seconds} that are known, from {t} on, is too new to tell"
+
+    def _deny_falls(self) -> Iterator[str]:
+        """Which figures did not fall, and of how much of the time that is known; those that slid
+        are none of them."""
         made = self._made
         known: list[tuple[str, Coverage]] = []
         unknown: list[str] = []
+        slid = {one.figure for one in made.slides}
         for figure, word in _FIGURES.items():
+            if figure in slid:
+                continue
             coverage = made.coverage.get(figure)
             if coverage is None or not coverage.known_s:
                 unknown.append(word)
             else:
                 known.append((word, coverage))
         if not known:
-            return "Whether acceptance or tokens/s fell is unknown: neither was recorded then."
+            if len(unknown) == 1:
+                yield f"Whether {unknown[0]} fell is unknown: it was not recorded then"
+            elif unknown:
+                yield "Whether acceptance or tokens/s fell is unknown: neither was recorded then"
+            return
         words = [word for word, _ in known]
-        head = f"Neither {' nor '.join(words)} fell for good" if not unknown else (
+        head = f"Neither {' nor '.join(words)} fell for good" if words[1:] else (
             f"{words[0].capitalize()} did not fall for good"
         )  # fmt: skip
         parts = dict.fromkeys(self._describe_part(one) for _, one in known)
@@ -118,7 +143,7 @@ class InShort:
             text = f"{head} in what is known of this time: {'; '.join(each)}"
         if unknown:
             text += f"; whether {unknown[0]} fell is unknown: it was not recorded then"
-        return f"{text}."
+        yield text
 
     def _describe_part(self, coverage: Coverage) -> str:
         """How much of the time a figure is known, and of which it is not; empty of nearly all."""

@@ -17,6 +17,7 @@ from specdeck.engine.incident.figures import Stretch
 from specdeck.engine.incident.kinds import Kinds
 from specdeck.engine.incident.moves import Move
 from specdeck.engine.incident.onset import Onset
+from specdeck.engine.incident.slides import Slide
 from specdeck.engine.incident.stalls import Stall
 from specdeck.engine.why.causes import Cause
 from specdeck.engine.why.ranking import Diagnosis
@@ -59,6 +60,11 @@ class Material:
     readings: int = 0
     falls: tuple[Fall, ...] = ()
     """The one that tells when first, the others by time."""
+    slides: tuple[Slide, ...] = ()
+    """Figures that are lower at the span's end than at its beginning, where `falls` do not tell it;
+    one a figure."""
+    settled: float | None = None
+    """Unix time from which on a fall is not seen yet; None where that is after the span."""
     dips: tuple[Dip, ...] = ()
     """Falls of acceptance that went by, by time; none that `falls` has."""
     stalls: tuple[Stall, ...] = ()

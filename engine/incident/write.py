@@ -237,6 +237,8 @@ def _manifest(made: Material, names: list[str], readings: int) -> dict[str, Any]
         "span": {"start": made.span.start, "end": made.span.end},
         "readings": readings,
         "falls": [one.as_json() for one in made.falls],
+        "slides": [one.as_json() for one in made.slides],
+        "settled": made.settled,
         "dips": [one.as_json() for one in made.dips],
         "stalls": [one.as_json() for one in made.stalls],
         "coverage": {figure: one.as_json() for figure, one in made.coverage.items()},
