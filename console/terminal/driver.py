@@ -160,8 +160,9 @@ class SparingDriver(LinuxDriver):
                         if at is not None and at >= len(data):
                             ahead = ahead[at - len(data) :]
                             break
-                for message in arriving.tick():
-                    self._send(message)
+                else:  # with nothing to be read: what is may be the rest of what came
+                    for message in arriving.tick():
+                        self._send(message)
 
     def _send(self, message: Message) -> None:
         """Waits until there is room for the next one."""

@@ -1,7 +1,8 @@
 """What a terminal sends, as Textual's messages; what means nothing is left out.
 
 A key of another character set, a paste of a binary file or half an answer of the terminal's own
-are no defects of the console, and must not end it.
+are no defects of the console, and must not end it. A line may hold anything up at any place for
+seconds: what it tears is one thing still, and never keys that nobody pressed.
 """
 
 from __future__ import annotations
@@ -11,30 +12,40 @@ from codecs import getincrementaldecoder
 from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
+from textual import constants
 from textual._xterm_parser import XTermParser
 from textual.events import Key, Paste, Resize
 from textual.message import Message
 
-_ESCAPE: Final = "\x1b"
-_BEGINS_SEQUENCE: Final = frozenset("\x1b[]OPX^_\\")
-"""What may follow an escape in a sequence, or ends one of the terminal's own answers."""
-_PASTE: Final = {"\x1b[200~": True, "\x1b[201~": False}
-_LONGEST_KEPT: Final = 32
+from specdeck.console.terminal.paste import PASTE_BEGIN, OpenPaste
+from specdeck.console.terminal.sequence import (
+    ESCAPE,
+    INTRODUCERS,
+    OpenSequence,
+    begins_with_rest,
+)
+
 _NO_SEQUENCE: Final = (ValueError, ArithmeticError, LookupError)
 """What Textual's parser raises on sequences that mean nothing."""
-_PASTE_END: Final = "\x1b[201~"
 LONGEST_PASTE: Final = 1_000_000
 """Characters; what comes after so many is left out, up to the end or a silence: it is no keys."""
 PASTE_SILENCE_S: Final = 5.0
 """Without a byte for so long, a paste that is open has lost its end."""
+SEQUENCE_SILENCE_S: Final = 5.0
+"""Without a byte for so long, a sequence that is open has lost its end, or was typed."""
+REST_S: Final = 0.5
+"""What comes after that silence without a longer one in it is its rest."""
 
 
 class TerminalInput:
-    """Reads bytes as Textual's parser does, which raises on some of them.
+    """Reads bytes as Textual's parser does, which raises on some of them, and takes none for late.
 
     A terminal sends the escape key and a key after it as it sends alt with that key. They differ
     by the time between them, which a slow machine or line does not keep. So it is two keys,
     unless it is one of `alt_keys`, such as `alt+x`.
+
+    A sequence is given to Textual's parser whole, as that one takes for keys what stays open for
+    a tenth of a second. Only an escape alone is a key then.
 
     >>> [str(one.key) for one in TerminalInput().feed(b"q\\xe9k")]
     ['q', 'replacement_character', 'k']
@@ -48,104 +59,138 @@ class TerminalInput:
         self._decode = getincrementaldecoder("utf-8")("replace").decode
         self._parser = XTermParser()
         self._alt_keys = alt_keys
-        self._open = ""
-        """What was read from the last escape on, while it may be a sequence."""
-        self._is_pasting = False
-        self._pasted = 0
-        self._drops = False
-        """Whether the rest of a paste that is too long is left out."""
+        self._has_escape = False
+        """Whether an escape was read last."""
+        self._ends_string = False
+        """Whether the escape that was read last may be the first half of a string's end."""
+        self._escaped_at: float | None = None
+        """When an escape alone was taken for the key, if nothing came since."""
+        self._open: OpenSequence | None = None
+        self._given_up_at: float | None = None
+        """When the open sequence was found to be silent for too long."""
+        self._paste: OpenPaste | None = None
         self._clock = clock
         self._last_fed = clock()
 
     @property
     def is_pasting(self) -> bool:
         """Whether what comes next is pasted, and no keys."""
-        return self._is_pasting
+        return self._paste is not None
 
     def feed(self, data: bytes) -> Iterator[Message]:
-        """What `data` says; what it leaves open waits for the next."""
+        """What `data`, one read, says; what it leaves open waits for the next."""
         self._last_fed = self._clock()
-        for character in self._decode(data):
-            if self._drops:
-                self._follow(character)
-                self._drops = self._is_pasting
-                continue
-            if self._is_key_after_escape(character):
-                yield from self._end_with_escape()
-            self._follow(character)
-            yield from self._parse(character)
-            if self._is_pasting:
-                self._pasted += 1
-                if self._pasted > LONGEST_PASTE:
-                    yield from self._end_paste()
-                    self._is_pasting = self._drops = True
+        text = self._decode(data)
+        if self._is_rest_of_escape(text):
+            self._has_escape = True
+        self._escaped_at = None
+        for character in text:
+            yield from self._read(character)
         self._last_fed = self._clock()  # whoever takes this may take its time
 
     def tick(self) -> Iterator[Message]:
-        """What was open for too long, such as the escape key alone; called ten times a second."""
-        if self._is_pasting and self._clock() - self._last_fed > PASTE_SILENCE_S:
-            if self._drops:
-                self._is_pasting = self._drops = False
-                self._open = ""
-            else:
-                yield from self._end_paste()
-            return
-        try:
-            found = [*filter(_makes_sense, self._parser.tick())]
-        except _NO_SEQUENCE:
-            self._begin_anew()
-            return
-        left = self._open[1:]
-        if not found or self._is_pasting:
-            yield from found
-        elif left and all(isinstance(one, Key) for one in found):
-            # A sequence that never came to its end was keys.
-            yield from self._end_with_escape()
-            for character in left:
-                yield from self._parse(character)
-        else:
-            self._open = ""
-            yield from found
+        """What the silence until now says, such as of the escape key alone.
 
-    def _parse(self, character: str) -> Iterator[Message]:
+        To be called ten times a second while nothing is there to be read.
+        """
+        now = self._clock()
+        quiet_s = now - self._last_fed
+        if self._paste is not None:
+            if quiet_s > PASTE_SILENCE_S:
+                yield from self._end_paste(self._paste)
+        elif self._has_escape:
+            if quiet_s >= constants.ESCAPE_DELAY:
+                self._has_escape = False
+                if not self._ends_string:  # else it is half an end, or pressed to leave it
+                    self._escaped_at = now
+                    yield _make_escape()
+        elif self._open is not None:
+            self._give_up(now, quiet_s)
+
+    def _is_rest_of_escape(self, text: str) -> bool:
+        """Whether the line tore a sequence right after its escape."""
+        if self._escaped_at is None or self._last_fed - self._escaped_at > SEQUENCE_SILENCE_S:
+            return False
+        return begins_with_rest(text)
+
+    def _give_up(self, now: float, quiet_s: float) -> None:
+        """After a long silence the rest is still passed over, if it comes in one go."""
+        if self._given_up_at is None:
+            if quiet_s > SEQUENCE_SILENCE_S:
+                self._given_up_at = now
+        elif self._last_fed > self._given_up_at and quiet_s > REST_S:
+            self._open = None
+
+    def _read(self, character: str) -> Iterator[Message]:
+        if self._paste is not None:
+            yield from self._add_to_paste(self._paste, character)
+        elif character == ESCAPE:
+            if self._has_escape:
+                yield _make_escape()
+            self._has_escape = True
+            self._ends_string = self._open is not None and self._open.is_string
+            self._open = None
+        elif self._ends_string and character == "\\":
+            self._has_escape = self._ends_string = False
+        elif self._has_escape:
+            self._has_escape = self._ends_string = False
+            yield from self._read_after_escape(character)
+        elif self._open is not None:
+            yield from self._add_to_sequence(self._open, character)
+        else:
+            self._ends_string = False
+            yield from self._parse(character)
+
+    def _read_after_escape(self, character: str) -> Iterator[Message]:
+        if character in INTRODUCERS:
+            self._open, self._given_up_at = OpenSequence(character), None
+        elif f"alt+{character}" in self._alt_keys:
+            yield Key(f"alt+{character}", character)
+        else:
+            yield _make_escape()
+            yield from self._parse(character)
+
+    def _add_to_sequence(self, sequence: OpenSequence, character: str) -> Iterator[Message]:
+        part = sequence.add(character)
+        if part == "open":
+            return
+        self._open = None
+        if part == "broken":  # the key that was pressed then, such as Ctrl-C or enter
+            yield from self._parse(character)
+        elif sequence.text == PASTE_BEGIN:
+            self._paste = OpenPaste(LONGEST_PASTE)
+        elif self._given_up_at is None and not sequence.means_nothing:
+            yield from self._parse(sequence.text)
+
+    def _add_to_paste(self, paste: OpenPaste, character: str) -> Iterator[Message]:
+        was_full = paste.is_full
+        if paste.add(character):
+            self._paste = None
+            if not was_full:
+                yield Paste(paste.text)
+        elif paste.is_full and not was_full:
+            yield Paste(paste.text)
+
+    def _end_paste(self, paste: OpenPaste) -> Iterator[Message]:
+        """What came is a paste, and keys count again: its end is lost."""
+        self._paste = None
+        if not paste.is_full:
+            yield Paste(paste.text)
+
+    def _parse(self, text: str) -> Iterator[Message]:
+        """What a character or a whole sequence means to Textual."""
+        is_known = False
         try:
-            for message in self._parser.feed(character):
-                if character != _ESCAPE:
-                    self._open = ""
+            for message in self._parser.feed(text):
+                is_known = True
                 if isinstance(message, Resize):
                     self._forget_no_pixels()
                 if _makes_sense(message):
                     yield message
         except _NO_SEQUENCE:
+            is_known = False
+        if not is_known:
             self._begin_anew()
-
-    def _is_key_after_escape(self, character: str) -> bool:
-        if self._open != _ESCAPE or self._is_pasting or character in _BEGINS_SEQUENCE:
-            return False
-        return f"alt+{character}" not in self._alt_keys
-
-    def _end_with_escape(self) -> Iterator[Message]:
-        """The escape key, and a parser that knows of no escape."""
-        self._begin_anew()
-        yield Key("escape", _ESCAPE)
-
-    def _end_paste(self) -> Iterator[Message]:
-        """What came is a paste, and keys count again: its end is lost, or too far away."""
-        self._is_pasting, self._open = False, ""
-        for character in _PASTE_END:
-            # Half a sequence before it would come as keys.
-            yield from (one for one in self._parse(character) if isinstance(one, Paste))
-
-    def _follow(self, character: str) -> None:
-        """Keeps what was read since the last escape."""
-        if character == _ESCAPE:
-            self._open = _ESCAPE
-        elif self._open:
-            self._open += character
-            if self._open in _PASTE:
-                self._is_pasting, self._open, self._pasted = _PASTE[self._open], "", 0
-            elif len(self._open) > _LONGEST_KEPT:
-                self._open = ""
 
     def _forget_no_pixels(self) -> None:
         """Takes the mouse's places for cells where the terminal knows no size in pixels.
@@ -157,12 +202,16 @@ class TerminalInput:
             self._parser.terminal_pixel_size, self._parser.mouse_pixels = None, False
 
     def _begin_anew(self) -> None:
-        """Leaves a sequence out: the parser that raised is at its end."""
-        self._open = ""
+        """Leaves a sequence out: the parser raised and is at its end, or waits for more of it."""
         was, self._parser = self._parser, XTermParser()
         self._parser.mouse_pixels = was.mouse_pixels
         self._parser.terminal_size = was.terminal_size
         self._parser.terminal_pixel_size = was.terminal_pixel_size
+        self._parser.last_x, self._parser.last_y = was.last_x, was.last_y
+
+
+def _make_escape() -> Key:
+    return Key("escape", ESCAPE)
 
 
 def _makes_sense(message: Message) -> bool:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pytest
 from textual.events import Key, MouseDown, Paste, Resize
 from textual.message import Message
 
-from specdeck.console.terminal.input import LONGEST_PASTE, PASTE_SILENCE_S, TerminalInput
+from specdeck.console.terminal.input import (
+    LONGEST_PASTE,
+    PASTE_SILENCE_S,
+    SEQUENCE_SILENCE_S,
+    TerminalInput,
+)
 
 
 def read(*pieces: bytes) -> list[str]:
@@ -81,38 +88,127 @@ def test_a_key_right_after_escape_is_a_key_of_its_own(sent: bytes, keys: list[st
     assert read(b"\x1b", sent, b"x") == ["escape", *keys, "x"]
 
 
-def read_after(delay_s: float, monkeypatch: pytest.MonkeyPatch, sent: bytes) -> list[str]:
-    """The keys in what arrives, with nothing after it for so long."""
-    now = 100.0
-    monkeypatch.setattr("textual._parser.get_time", lambda: now)
-    arriving = TerminalInput()
-    found = [*arriving.feed(sent)]
-    now += delay_s
-    found += arriving.tick()
-    return [message.key for message in found if isinstance(message, Key)]
+class LaggingLine:
+    """What a terminal's input says, piece by piece, with a silence of so many seconds after it."""
+
+    def __init__(self, alt_keys: Collection[str] = ()) -> None:
+        self.now = 100.0
+        self.arriving = TerminalInput(alt_keys, clock=lambda: self.now)
+
+    def send(self, piece: bytes, quiet_s: float) -> list[Message]:
+        """All that comes of it by the end of the silence."""
+        found = [*self.arriving.feed(piece)]
+        until = self.now + quiet_s
+        while self.now < until:
+            self.now += 0.1
+            found += self.arriving.tick()
+        return found
+
+    def press(self, *pieces: bytes, quiet_s: float = 0.4) -> list[str]:
+        """The keys in what arrives."""
+        found = [message for piece in pieces for message in self.send(piece, quiet_s)]
+        return [message.key for message in found if isinstance(message, Key)]
 
 
-@pytest.mark.parametrize(
-    ("sent", "keys"),
-    [
-        (b"\x1b", ["escape"]),
-        (b"\x1b[", ["escape", "left_square_bracket"]),
-        (b"\x1b]", ["escape", "right_square_bracket"]),
-        (b"\x1b[1", ["escape", "left_square_bracket", "1"]),
-    ],
-)
-def test_a_sequence_that_never_ends_was_keys(
-    sent: bytes, keys: list[str], monkeypatch: pytest.MonkeyPatch
+def test_an_escape_alone_is_a_key_after_a_tenth_of_a_second() -> None:
+    line = LaggingLine()
+    assert line.press(b"\x1b", quiet_s=0.0) == []
+    assert line.press(b"", quiet_s=0.2) == ["escape"]
+    assert line.press(b"\x1b\x1b", b"q") == ["escape", "escape", "q"]
+
+
+_TORN = [
+    (b"\x1b[A", ["up"]),
+    (b"\x1b[6~", ["pagedown"]),
+    (b"\x1b[3~", ["delete"]),
+    (b"\x1b[15~", ["f5"]),
+    (b"\x1b[[A", ["f1"]),
+    (b"\x1b[3$", ["shift+delete"]),
+    (b"\x1bOP", ["f1"]),
+    (b"\x1b[57441;2u", ["left_shift"]),
+    (b"\x1b[<35;42;17M", []),
+    (b"\x1b[M 23", []),
+    (b"\x1b[?2026;2$y", []),
+    (b"\x1b[48;24;80;400;800t", []),
+    (b"\x1b[123456789;123456789;123456789;1t", []),
+    (b"\x1b]11;rgb:1212/3434/5656\x07", []),
+    (b"\x1b]11;rgb:1212/3434/5656/7878/9090/1212\x1b\\", []),
+    (b"\x1bP1$r0;3t\x1b\\", []),
+    (b"\x1b_Gi=31;t3\x1b\\", []),
+]
+
+
+@pytest.mark.parametrize("quiet_s", [0.0, 0.4, 3.0])
+@pytest.mark.parametrize(("sent", "keys"), _TORN)
+def test_what_the_line_tears_is_what_the_terminal_sent(
+    sent: bytes, keys: list[str], quiet_s: float
 ) -> None:
-    assert read_after(1.0, monkeypatch, sent) == keys
-    assert read_after(0.0, monkeypatch, sent) == []
+    for at in range(2, len(sent)):
+        line = LaggingLine()
+        assert line.press(sent[:at], sent[at:], quiet_s=quiet_s) == keys
+        assert line.press(b"k") == ["k"]
+    line = LaggingLine()
+    every = [sent[at : at + 1] for at in range(2, len(sent))]
+    assert line.press(sent[:2], *every, b"k", quiet_s=quiet_s) == [*keys, "k"]
+
+
+@pytest.mark.parametrize("sent", [sent for sent, _ in _TORN if sent[1:2] in b"[O]"][:-1])
+def test_a_sequence_that_is_torn_after_its_escape_sets_nothing(sent: bytes) -> None:
+    line = LaggingLine()
+    keys = line.press(sent[:1], sent[1:], b"k")
+    assert keys[0] == "escape"
+    assert keys[-1] == "k"
+    assert not [key for key in keys if key in "0123456789tuM"]
+
+
+def test_a_bracket_after_the_escape_key_is_a_key() -> None:
+    assert LaggingLine().press(b"\x1b", b"[", b"[") == ["escape", *["left_square_bracket"] * 2]
+    assert LaggingLine().press(b"\x1b", b"[[") == ["escape", *["left_square_bracket"] * 2]
+    assert LaggingLine().press(b"\x1b", b"", b"T") == ["escape", "T"]
+
+
+@pytest.mark.parametrize("sent", [b"\x1b[", b"\x1b]", b"\x1b[1", b"\x1bO", b"\x1b[<35;4"])
+def test_a_sequence_that_never_ends_is_dropped_with_what_comes_of_it(sent: bytes) -> None:
+    silence_s = SEQUENCE_SILENCE_S + 1.0
+    line = LaggingLine()
+    assert line.press(sent, quiet_s=silence_s) == []
+    assert line.press(b"2;17M" + b"\x07" * sent.startswith(b"\x1b]")) == []
+    assert line.press(b"k") == ["k"]
+    line = LaggingLine()
+    assert line.press(sent, quiet_s=silence_s) == []
+    assert line.press(b"3", quiet_s=1.0) == []  # its rest, as far as can be told
+    assert line.press(b"3") == ["3"]
+
+
+@pytest.mark.parametrize("sent", [b"\x1b[", b"\x1b]", b"\x1b[1", b"\x1bO", b"\x1bP"])
+@pytest.mark.parametrize(
+    ("pressed", "key"), [(b"\x03", "ctrl+c"), (b"\x11", "ctrl+q"), (b"\x1b[A", "up")]
+)
+def test_a_key_that_no_sequence_holds_ends_one(sent: bytes, pressed: bytes, key: str) -> None:
+    assert LaggingLine().press(sent, pressed, b"k") == [key, "k"]
+
+
+def test_a_flood_after_an_escape_is_neither_keys_nor_kept() -> None:
+    line = LaggingLine()
+    assert line.press(b"\x1b[" + b"3" * 100_000, b"~", b"k") == ["k"]
+    assert line.press(b"\x1b]" + b"t" * 100_000, b"\x07", b"k") == ["k"]
+
+
+@pytest.mark.parametrize("at", range(1, 6))
+def test_a_torn_end_of_a_paste_ends_it(at: int) -> None:
+    line = LaggingLine()
+    end = b"\x1b[201~"
+    found = clean([*line.send(b"\x1b[200~t", 0.4), *line.send(b"u" + end[:at], 0.4)])
+    assert found == []
+    assert clean([*line.send(end[at:], 0.4), *line.send(b"k", 0.4)]) == ["tu", "k"]
 
 
 def test_alt_is_read_where_a_keymap_names_it() -> None:
     arriving = TerminalInput(alt_keys={"alt+x"})
     found = [*arriving.feed(b"\x1bx\x1by")]
     found += arriving.feed(b"")
-    assert [one.key for one in found if isinstance(one, Key)][-2:] == ["escape", "y"]
+    assert [one.key for one in found if isinstance(one, Key)] == ["alt+x", "escape", "y"]
+    assert LaggingLine({"alt+x"}).press(b"\x1bx", b"\x1b", b"x") == ["alt+x", "escape", "x"]
 
 
 def test_a_paste_is_text_and_what_comes_after_it_is_keys() -> None:
