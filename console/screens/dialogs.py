@@ -69,6 +69,11 @@ class LineDialog(Modal[Answer]):
 
     _ahead = ""
     """What was typed before there was a line."""
+    has_line = False
+    """Whether the line is there. What it holds is the operator's to change from then on.
+
+    They may see it already, with the enter key on its way for what they see.
+    """
 
     def begin_line(self, field: Input, submit: Callable[[], None]) -> None:
         """Has `field` typed on, with what was typed by then in place of what it holds.
@@ -76,6 +81,7 @@ class LineDialog(Modal[Answer]):
         `submit` is what the enter key does.
         """
         self._field, self._submit = field, submit
+        self.has_line = True
         typed, *entered = self._ahead.split("\n", 1)
         if typed:
             field.value = typed

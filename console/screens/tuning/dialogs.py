@@ -288,6 +288,7 @@ class TrialDialog(LineDialog[Change | None]):
             yield Label("k, a policy, a mode, or name=value as in set", classes="name wide")
             yield Label("k, policy, mode, name=value", classes="name narrow")
             yield Input(self.suggested or suggest_trial(self.track), id="what", compact=True)
+            yield Label("", id="expected", markup=False)
             yield Label("seconds of work to measure with the change", classes="name wide")
             yield Label("seconds of work to measure", classes="name narrow")
             yield Input(f"{_seconds(self.track):g}", id="seconds", compact=True)
@@ -301,12 +302,18 @@ class TrialDialog(LineDialog[Change | None]):
             self.begin_line(field, self.submit)
 
     def follow(self, track: Track) -> None:
-        """What is known of the engine by now: another suggestion, where nothing was typed yet."""
+        """What is known by now: another suggestion, told beside the line once that is there."""
         before, self.track = suggest_trial(self.track), track
-        for field in self.query("#what").results(Input):
-            if self.suggested is None and field.value == before:
-                field.value = suggest_trial(track)
-                field.action_select_all()
+        found = suggest_trial(track)
+        if self.suggested is not None or found == before:
+            return
+        if self.has_line:
+            for told in self.query("#expected").results(Label):
+                told.update(f"by the engine's estimate most comes of k {found}")
+                told.add_class("-told")
+            return
+        for field in self.query("#what").results(Input):  # else it begins with this one
+            field.value = found
 
     @on(Input.Submitted)
     def submit(self) -> None:

@@ -669,22 +669,59 @@ async def test_a_slow_engine_has_no_key_of_a_trial_or_parameter_steer_it(
     assert changes == []
 
 
-async def test_the_suggestion_follows_the_tuning_that_comes_late(
+async def test_the_suggestion_follows_a_tuning_that_comes_before_the_dialog_is_seen(
     tuned: MakeTuned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app, client, _ = tuned()
     async with run(app) as pilot:
         controller = live(app).controller
         known = controller.track
-        controller.tracks[0] = replace(known, tuning=None)
+        early, late = replace(known, tuning=None), replace(known, tuning=tuning())
+        assert suggest_trial(early) != suggest_trial(late)
+        have_tuning_wait(client, monkeypatch)
+        dialog = TrialDialog(early)
+        app.push_screen(dialog)
+        dialog.follow(late)  # its widgets are not there yet
+        await settle(pilot)
+        assert dialog.query_one("#what", Input).value == suggest_trial(late)
+
+
+@pytest.mark.parametrize("typed", ["", "4"])
+async def test_a_suggestion_that_comes_late_is_told_and_not_tried(
+    tuned: MakeTuned, monkeypatch: pytest.MonkeyPatch, typed: str
+) -> None:
+    app, client, changes = tuned()
+    async with run(app) as pilot:
+        controller = live(app).controller
+        controller.tracks[0] = known = replace(controller.track, tuning=None)
         answered = have_tuning_wait(client, monkeypatch)
         await pilot.press("T")
-        field = app.screen.query_one("#what", Input)
-        assert field.value == suggest_trial(replace(known, tuning=None))
+        dialog = app.screen
+        assert suggest_trial(known) == "4"  # what is typed may be what it holds
+        await settle(pilot)
+        await pilot.press(*typed)
         answered.set()
         await settle(pilot)
-        assert field.value == suggest_trial(replace(known, tuning=tuning()))
-        assert suggest_trial(controller.track) != suggest_trial(replace(known, tuning=None))
+        assert suggest_trial(controller.track) == "3"
+        assert dialog.query_one("#what", Input).value == "4"
+        assert "k 3" in str(dialog.query_one("#expected", Label).render())
+        await press(pilot, "enter")
+        await until(pilot, lambda: bool(changes))
+    assert [change.k for change in changes] == [4]
+
+
+async def test_a_key_that_comes_before_the_line_is_not_followed_by_a_suggestion(
+    tuned: MakeTuned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, client, changes = tuned()
+    async with run(app) as pilot:
+        controller = live(app).controller
+        controller.tracks[0] = replace(controller.track, tuning=None)
+        answered = have_tuning_wait(client, monkeypatch)
+        answered.set()  # at once
+        type_at_once(app, "T", "4", "enter")
+        await until(pilot, lambda: bool(changes))
+    assert [change.k for change in changes] == [4]
 
 
 async def test_a_key_during_a_trials_request_sets_nothing_for_good(
