@@ -73,6 +73,7 @@ _CUT_S = 1.0
 """For work that is cut short."""
 _SOON_S = 0.3
 """For work of which nothing is said."""
+_PASTE_NOTICE_S = 30.0
 _AIMS = {
     "sweep": "a sweep has given k back",
     "steer": "the engine has answered",
@@ -517,6 +518,15 @@ class Console(App[str]):
         except SpecdeckError as error:
             self.failure = error
             self.exit()
+
+    def on_paste_stalled(self) -> None:
+        """Say why no key does anything."""
+        line = "a paste has not ended: keys count as pasted until it does; esc drops it"
+        self.notify(line, severity="warning", timeout=_PASTE_NOTICE_S, markup=False)
+
+    def on_paste_dropped(self) -> None:
+        """Say that they do again."""
+        self.notify("the paste that did not end is dropped: keys count again", markup=False)
 
     def on_startup_screen_ready(self) -> None:
         """The engine answers: fly it."""

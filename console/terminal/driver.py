@@ -148,7 +148,7 @@ class SparingDriver(LinuxDriver):
                         # Of a terminal that is gone, which ends the console; or a program that
                         # had turned it to lines for a while, and Ctrl-D.
                         self.exit_event.wait(_TICK_S)
-                    if not arriving.is_pasting:
+                    if not arriving.may_be_pasting:
                         data = data[_find_ctrl_c(data) or 0 :]
                     for message in arriving.feed(data):
                         self._send(message)
@@ -156,7 +156,7 @@ class SparingDriver(LinuxDriver):
                             return
                         if len(ahead) < _MOST_AHEAD and selector.select(0):
                             ahead += self._read()
-                        at = None if arriving.is_pasting else _find_ctrl_c(data + ahead)
+                        at = None if arriving.may_be_pasting else _find_ctrl_c(data + ahead)
                         if at is not None and at >= len(data):
                             ahead = ahead[at - len(data) :]
                             break

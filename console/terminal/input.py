@@ -17,7 +17,13 @@ from textual._xterm_parser import XTermParser
 from textual.events import Key, Paste, Resize
 from textual.message import Message
 
-from specdeck.console.terminal.paste import PASTE_BEGIN, OpenPaste
+from specdeck.console.terminal.paste import (
+    PASTE_BEGIN,
+    OpenPaste,
+    PasteDropped,
+    PasteStalled,
+    is_leaving,
+)
 from specdeck.console.terminal.sequence import (
     ESCAPE,
     INTRODUCERS,
@@ -28,9 +34,9 @@ from specdeck.console.terminal.sequence import (
 _NO_SEQUENCE: Final = (ValueError, ArithmeticError, LookupError)
 """What Textual's parser raises on sequences that mean nothing."""
 LONGEST_PASTE: Final = 1_000_000
-"""Characters; what comes after so many is left out, up to the end or a silence: it is no keys."""
+"""Characters; what comes after so many is left out, up to the end: it is no keys."""
 PASTE_SILENCE_S: Final = 5.0
-"""Without a byte for so long, a paste that is open has lost its end."""
+"""Without a byte for so long, a paste may have lost its end, and a key alone leaves it."""
 SEQUENCE_SILENCE_S: Final = 5.0
 """Without a byte for so long, a sequence that is open has lost its end, or was typed."""
 REST_S: Final = 0.5
@@ -69,13 +75,19 @@ class TerminalInput:
         self._given_up_at: float | None = None
         """When the open sequence was found to be silent for too long."""
         self._paste: OpenPaste | None = None
+        self._stalled_at: float | None = None
+        """When the open paste was last found to be silent for too long."""
+        self._is_leaving = False
+        """Whether a key to leave the paste by was read last, of which more may come."""
         self._clock = clock
         self._last_fed = clock()
 
     @property
-    def is_pasting(self) -> bool:
-        """Whether what comes next is pasted, and no keys."""
-        return self._paste is not None
+    def may_be_pasting(self) -> bool:
+        """Whether what comes next is pasted, and no keys, or may turn out to be."""
+        if self._paste is not None or self._has_escape:
+            return True
+        return self._open is not None and PASTE_BEGIN.startswith(self._open.text)
 
     def feed(self, data: bytes) -> Iterator[Message]:
         """What `data`, one read, says; what it leaves open waits for the next."""
@@ -84,6 +96,7 @@ class TerminalInput:
         if self._is_rest_of_escape(text):
             self._has_escape = True
         self._escaped_at = None
+        self._is_leaving = self._stalled_at is not None and is_leaving(text)
         for character in text:
             yield from self._read(character)
         self._last_fed = self._clock()  # whoever takes this may take its time
@@ -96,8 +109,7 @@ class TerminalInput:
         now = self._clock()
         quiet_s = now - self._last_fed
         if self._paste is not None:
-            if quiet_s > PASTE_SILENCE_S:
-                yield from self._end_paste(self._paste)
+            yield from self._look_at_paste(now, quiet_s)
         elif self._has_escape:
             if quiet_s >= constants.ESCAPE_DELAY:
                 self._has_escape = False
@@ -165,17 +177,22 @@ class TerminalInput:
     def _add_to_paste(self, paste: OpenPaste, character: str) -> Iterator[Message]:
         was_full = paste.is_full
         if paste.add(character):
-            self._paste = None
+            self._paste = self._stalled_at = None
             if not was_full:
                 yield Paste(paste.text)
         elif paste.is_full and not was_full:
             yield Paste(paste.text)
 
-    def _end_paste(self, paste: OpenPaste) -> Iterator[Message]:
-        """What came is a paste, and keys count again: its end is lost."""
-        self._paste = None
-        if not paste.is_full:
-            yield Paste(paste.text)
+    def _look_at_paste(self, now: float, quiet_s: float) -> Iterator[Message]:
+        """A line that holds a paste up for minutes is no end of it: keys would be its rest."""
+        if self._is_leaving and quiet_s >= constants.ESCAPE_DELAY:
+            self._paste = self._stalled_at = None
+            self._is_leaving = False
+            self._escaped_at = now  # the escape may have begun the end
+            yield PasteDropped()
+        elif quiet_s > PASTE_SILENCE_S and self._last_fed > (self._stalled_at or 0.0):
+            self._stalled_at = now
+            yield PasteStalled()
 
     def _parse(self, text: str) -> Iterator[Message]:
         """What a character or a whole sequence means to Textual."""

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
+
+from textual.message import Message
 
 PASTE_BEGIN: Final = "\x1b[200~"
 PASTE_END: Final = "\x1b[201~"
+
+_LEAVING: Final = re.compile(r"(?:\x03|\x1b\[(?:27|99;5)[\d;:]*u|\x1b(?!\[))+")
+"""The escape key or Ctrl-C, and nothing else, in either way that a terminal sends them."""
+
+
+class PasteStalled(Message):
+    """A paste is silent for long, and its end has not come."""
+
+
+class PasteDropped(Message):
+    """A paste without an end was left by a key, and keys count again."""
 
 
 class OpenPaste:
@@ -50,3 +64,12 @@ class OpenPaste:
     def _keep(self, character: str) -> None:
         if not self.is_full:
             self._kept.append(character)
+
+
+def is_leaving(text: str) -> bool:
+    """Whether one read is a key to leave a paste by, unless more comes of an escape at once.
+
+    >>> is_leaving("\x1b"), is_leaving("\x03"), is_leaving("\x1b[27u"), is_leaving("\x1b[A")
+    (True, True, True, False)
+    """
+    return _LEAVING.fullmatch(text) is not None

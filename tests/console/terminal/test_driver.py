@@ -175,6 +175,20 @@ def test_a_terminal_without_bounds_is_drawn_within_some(start: StartConsole) -> 
     console.until(_is_settled)
 
 
+def test_a_paste_that_does_not_end_says_how_to_leave_it(start: StartConsole) -> None:
+    console = start("sparing")
+    console.until(_is_settled)
+    console.send(b"\x1b[200~hello ")
+    console.until(lambda shown: "a paste has not ended" in shown)
+    console.send(b"?")
+    console.drain(0.3)
+    console.send(b"\x1b")
+    shown = console.until(lambda shown: "keys count again" in shown)
+    assert "draft one more token" not in shown.lower()
+    console.press("?")
+    console.until(lambda shown: "draft one more token" in shown.lower())
+
+
 def test_q_leaves_and_restores_the_terminal(start: StartConsole) -> None:
     console = start("sparing")
     console.until(_is_settled)

@@ -14,6 +14,7 @@ from specdeck.console.terminal.input import (
     SEQUENCE_SILENCE_S,
     TerminalInput,
 )
+from specdeck.console.terminal.paste import PasteDropped, PasteStalled
 
 
 def read(*pieces: bytes) -> list[str]:
@@ -226,29 +227,59 @@ def clean(found: list[Message]) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("sent", [b"abc", b"abc\x1b", b"abc\x1b[20"])
-def test_a_paste_without_an_end_is_given_up_when_nothing_comes(sent: bytes) -> None:
-    now = 100.0
-    arriving = TerminalInput(clock=lambda: now)
-    assert [*arriving.feed(b"\x1b[200~" + sent)] == []
-    now += PASTE_SILENCE_S / 2
-    assert not any(isinstance(one, Paste) for one in arriving.tick())
-    now += PASTE_SILENCE_S
-    (paste,) = clean([*arriving.tick()])
-    assert paste.startswith("abc")
-    assert clean([*arriving.feed(b"q\x1b[200~p\x1b[201~\x11")]) == ["q", "p", "ctrl+q"]
+_LONG_S = PASTE_SILENCE_S + 1.0
 
 
-def test_a_paste_without_an_end_is_given_up_when_it_is_too_long(
-    monkeypatch: pytest.MonkeyPatch,
+def tell(found: list[Message]) -> list[str]:
+    """What is told of a paste that does not end."""
+    return [type(one).__name__ for one in found if isinstance(one, PasteStalled | PasteDropped)]
+
+
+@pytest.mark.parametrize("quiet_s", [1.0, _LONG_S, 600.0])
+def test_a_paste_that_the_line_holds_up_is_a_paste_still(quiet_s: float) -> None:
+    line = LaggingLine()
+    found = line.send(b"\x1b[200~hello ", quiet_s)
+    assert tell(found) == ["PasteStalled"] * (quiet_s > PASTE_SILENCE_S)
+    found += line.send(b"3 t w\x1b", quiet_s) + line.send(b"q world 2\x1b[201~", quiet_s)
+    assert clean(found) == ["hello 3 t w\x1bq world 2"]
+    assert clean(line.send(b"k", 1.0)) == ["k"]
+
+
+@pytest.mark.parametrize("sent", [b"abc", b"abc\x1b", b"abc\x1b[20", b"t" * 1100])
+@pytest.mark.parametrize("key", [b"\x1b", b"\x1b\x1b", b"\x03", b"\x1b[27u", b"\x1b[99;5u"])
+def test_a_key_leaves_a_paste_whose_end_does_not_come(
+    sent: bytes, key: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("specdeck.console.terminal.input.LONGEST_PASTE", 1000)
+    line = LaggingLine()
+    assert tell(line.send(b"\x1b[200~" + sent, _LONG_S)) == ["PasteStalled"]
+    found = [*line.send(b"3", 0.5), *line.send(b"q", 0.5)]  # the way out is not known yet
+    found += line.send(key, 1.0)
+    assert (clean(found), tell(found)) == ([], ["PasteDropped"])
+    assert clean(line.send(b"q\x1b[200~p\x1b[201~\x11", 1.0)) == ["q", "p", "ctrl+q"]
+
+
+def test_a_key_leaves_no_paste_that_goes_on() -> None:
+    line = LaggingLine()
+    found = [*line.send(b"\x1b[200~a", 1.0), *line.send(b"\x1b", 1.0)]
+    assert [*clean(found), *tell(found)] == []
+    assert clean(line.send(b"3\x1b[201~", 1.0)) == ["a\x1b3"]
+
+
+def test_an_end_of_a_paste_that_is_taken_for_the_escape_key_is_no_keys() -> None:
+    line = LaggingLine()
+    found = line.send(b"\x1b[200~a", _LONG_S) + line.send(b"\x1b", 0.4)
+    assert tell(found) == ["PasteStalled", "PasteDropped"]
+    assert clean(line.send(b"[201~k", 0.4)) == ["k"]
+
+
+def test_a_paste_that_is_too_long_is_cut_and_its_rest_is_no_keys(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert LONGEST_PASTE > 100_000
-    now = 100.0
-    arriving = TerminalInput(clock=lambda: now)
-    (paste,) = clean([*arriving.feed(b"\x1b[200~" + b"t" * 1010)])
+    monkeypatch.setattr("specdeck.console.terminal.input.LONGEST_PASTE", 1000)
+    line = LaggingLine()
+    (paste,) = clean(line.send(b"\x1b[200~" + b"t" * 1010, 1.0))
     assert set(paste) == {"t"}
-    assert clean([*arriving.feed(b"+++\x1b[201~q")]) == ["q"]
-    assert len(clean([*arriving.feed(b"\x1b[200~" + b"t" * 1010)])) == 1
-    now += PASTE_SILENCE_S * 2
-    assert clean([*arriving.tick(), *arriving.feed(b"q")]) == ["q"]
+    assert clean(line.send(b"+++", _LONG_S)) == []
+    assert clean(line.send(b"+++\x1b[201~q", 1.0)) == ["q"]
