@@ -352,6 +352,7 @@ class Controller:
         """One request, and what comes of it, long after the next one is on its way."""
         track = self.tracks[index]
         want, answered = track.want, False
+        change: Change | None = None
         try:
             if want is None or track.known is None:
                 return
@@ -370,7 +371,7 @@ class Controller:
                 self.tell(error.line(), "warn", index=index, kind="change")
             else:
                 # What was wished meanwhile goes too, since it was built upon it.
-                self.put(index, fold_error(self.tracks[index], error, self.clock()))
+                self.put(index, fold_error(self.tracks[index], error, self.clock(), change))
         finally:
             if not answered:
                 self._asking.discard(index)

@@ -12,6 +12,7 @@ from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.window import Window, between
 from specdeck.engine.protocol.messages import (
+    AppliedChange,
     Change,
     EngineState,
     Mode,
@@ -158,6 +159,8 @@ class Track:
     events: tuple[Event, ...] = ()
     want: Change | None = None
     """What the operator asked for and the engine has not answered yet."""
+    in_doubt: Change | None = None
+    """What this console has asked for last, where the engine has not told whether it made it."""
     version: int | None = None
     """The control version that the next change may expect."""
     proofs_awaited: int = 0
@@ -266,7 +269,14 @@ def _presence(before: Track, track: Track, reading: Reading) -> Track:
     if reading.restarted:
         # What was changed, or asked for, in its former life says nothing about this one.
         track = replace(
-            track, version=None, want=None, undo=UndoHistory(), known=None, lost=None, said=None
+            track,
+            version=None,
+            want=None,
+            in_doubt=None,
+            undo=UndoHistory(),
+            known=None,
+            lost=None,
+            said=None,
         ).add_mark("restart", "restart")
         return track.add_event(reading.t, "the engine was restarted", "warn", kind="restart")
     if before.up is reading.up:
@@ -308,7 +318,10 @@ def _control(track: Track, state: EngineState, t: float) -> Track:
     track = _alarm(_breaker(track, old, state, t), old, state, t)
     track = _end_sweep(track, state, t)
     if track.version is None or state.version > track.version:
-        track = _by_others(replace(track, version=state.version), old, state, t)
+        track = replace(track, version=state.version)
+        ours = _take_ours(track, old, state, t)
+        # What was asked at the version before is refused at this one.
+        track = replace(ours or _by_others(track, old, state, t), in_doubt=None)
     return _reason(track, state, t)
 
 
@@ -397,6 +410,24 @@ def _end_sweep(track: Track, state: EngineState, t: float) -> Track:
         return track
     said = f"{track.swept_by}'s sweep is over"
     return replace(track, swept_by=None).add_event(t, said, "accent", kind="sweep")
+
+
+def _take_ours(track: Track, old: EngineState, state: EngineState, t: float) -> Track | None:
+    """The track with a change of this console that was made late; None of anybody else's."""
+    asked, last = track.in_doubt, state.last_change
+    if asked is None or last is None:
+        return None
+    # After the first paint: it brings what changes are made with.
+    from specdeck.engine.operations.change import is_made
+
+    if not is_made(asked, old.version, state):
+        return None
+    before = {name: last.before[name] for name in last.after if name in last.before}
+    made = AppliedChange(before, dict(last.after), state.version, state.step)
+    said = f"{format_changes(made.before, made.applied)}: made late, as asked for here"
+    cause = Cause(asked.origin, None, asked.reason, last.t)
+    track = replace(track, undo=track.undo.add(asked, made, track.in_force))
+    return track.add_event(t, said, "warn", cause=cause)
 
 
 def _by_others(track: Track, old: EngineState, state: EngineState, t: float) -> Track:

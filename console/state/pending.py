@@ -230,7 +230,7 @@ def fold_answer(
     judged = asked.trial_s is not None
     if applied.applied != applied.before and not judged and stored is None:
         track = _mark_answer(track, applied)
-    track = replace(track, want=None if track.want == asked else track.want)
+    track = replace(track, want=None if track.want == asked else track.want, in_doubt=None)
     track = replace(track, undo=track.undo.add(asked, applied, track.in_force))
     if track.version is not None and track.version > applied.version:
         return track  # a newer reading came first, with what somebody else changed since
@@ -302,14 +302,23 @@ def _turn(state: EngineState, applied: AppliedChange) -> EngineState:
     return replace(state, policy_reason=None) if ended else state
 
 
-def fold_error(track: Track, error: SpecdeckError, t: float) -> Track:
-    """The track after a wish that the engine would not fulfil; nothing stays pending."""
+def fold_error(track: Track, error: SpecdeckError, t: float, asked: Change | None = None) -> Track:
+    """The track after a wish that the engine has not fulfilled, or not told of; none is pending.
+
+    `asked` is what was sent: where the engine has not refused it, it may be made still.
+    """
+    # After the first paint: it brings what changes are made with.
+    from specdeck.engine.operations.record import is_refusal
+
     track = replace(track, want=None, undo=track.undo.restore())
+    if not is_refusal(error):
+        text = f"not known whether it was changed: {error.line()}"
+        return replace(track, in_doubt=asked).add_event(t, text, "bad", kind="change")
+    text = f"not changed: {error.line()}"
     if isinstance(error, Conflict):
         # The next reading says who it was and brings the version to ask with. Until then whatever
         # is asked meets the same refusal: an undo, too, was made for what was in force before.
-        return track.add_event(t, f"not changed: {error.line()}", "warn", kind="change")
-    text = f"not changed: {error.line()}"
+        return track.add_event(t, text, "warn", kind="change")
     if isinstance(error, Unauthorized):  # the attached engine lets nothing more through
         text += "; control is read-only again"
     return track.add_event(t, text, "bad", kind="change")

@@ -36,7 +36,6 @@ from specdeck.engine.protocol.messages import (
     AppliedChange,
     Change,
     EngineState,
-    LastChange,
 )
 from specdeck.engine.text import format_value
 
@@ -365,7 +364,7 @@ async def _find_outcome(
         if isinstance(look, Look):
             if look.state.instance != known.instance:
                 return None  # the engine forgot it
-            if (last := look.state.last_change) and _is_made(change, known, look.state, last):
+            if (last := look.state.last_change) and is_made(change, known.version, look.state):
                 before = {name: last.before[name] for name in last.after if name in last.before}
                 state = look.state
                 return AppliedChange(before, dict(last.after), state.version, state.step, (LOST,))
@@ -376,10 +375,15 @@ async def _find_outcome(
     return None
 
 
-def _is_made(change: Change, known: EngineState, state: EngineState, last: LastChange) -> bool:
-    asked = change.knobs()
-    is_ours = state.version > known.version and last.who == (change.who or "")
-    return is_ours and bool(asked) and asked.items() <= last.after.items()
+def is_made(change: Change, version: int, state: EngineState) -> bool:
+    """Whether the engine's last change is the one that was asked of it at that version.
+
+    By the same person, with the same knobs: a plugin does not tell requests apart.
+    """
+    asked, last = change.knobs(), state.last_change
+    if last is None or state.version <= version or last.who != (change.who or ""):
+        return False
+    return bool(asked) and asked.items() <= last.after.items()
 
 
 async def _follow(

@@ -225,9 +225,31 @@ async def test_a_key_that_never_reached_the_engine_does_not_hold_up_the_next_one
     for n in (3, 4):
         engine.more.put_nowait(reading(n))
     await tasks.rest()
-    assert said(controller)[-1] == "not changed: closed the connection"
+    assert said(controller)[-1] == "not known whether it was changed: closed the connection"
     assert controller.is_idle
     assert [one.outcome for one in audit.actions] == ["unknown"]
+
+
+async def test_a_change_that_the_engine_makes_late_is_this_consoles_and_can_be_undone(
+    tasks: Tasks, steered: SteeredEngine
+) -> None:
+    engine, now = ListedEngine(readings(3)), 0.0
+    engine.refuse_with = NoReply("gave no answer for 5 s")
+    controller = steered(engine, audit=MemoryAudit(), steady=lambda: now)
+    await tasks.rest()
+    controller.change_k(-1)
+    await tasks.rest()
+    now = LOST_S
+    for n in (3, 4):
+        engine.more.put_nowait(reading(n))
+    await tasks.rest()
+    assert said(controller)[-1].startswith("not known whether it was changed: ")
+    engine.more.put_nowait(changed(5))
+    await tasks.rest()
+    assert said(controller)[-1] == "k 5 → 4: made late, as asked for here"
+    asked = controller.track.undo.latest
+    assert asked is not None
+    assert (asked.k, asked.origin) == (5, "undo")
 
 
 @dataclass

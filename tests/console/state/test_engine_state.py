@@ -22,7 +22,7 @@ from specdeck.console.state.pending import (
 )
 from specdeck.console.widgets import text as draw
 from specdeck.console.widgets.cells import Cell, Row
-from specdeck.engine.errors import Conflict, Unsupported
+from specdeck.engine.errors import Conflict, NoReply, SpecdeckError, Unreachable, Unsupported
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.protocol.messages import AppliedChange, Capability, Change, LastChange, Lease
 
@@ -172,6 +172,41 @@ def test_a_conflict_forgets_the_wish_and_asks_with_what_is_read_next(kit: type[K
     assert before.expect_version == kit.state.version
     found = fold_reading(found, kit.reading(3, replace(kit.state, version=9)))
     assert found.version == 9
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (Conflict("bob was first"), "not changed: "),
+        (Unsupported("suffix asserts"), "not changed: "),
+        (Unreachable("refuses connections"), "not changed: "),
+        (NoReply("gave no answer for 5 s"), "not known whether it was changed: "),
+        (SpecdeckError("answers 500"), "not known whether it was changed: "),
+    ],
+)
+def test_not_changed_is_said_of_what_the_engine_refused(
+    kit: type[Kit], error: SpecdeckError, said: str
+) -> None:
+    found = fold_error(add_wish(track(kit.run(2)), Change(k=4)), error, 0.0, Change(k=4))
+    assert words(found)[-1] == f"{said}{error}"
+    assert found.want is None
+
+
+@pytest.mark.parametrize(("who", "k"), [("bob", 4), ("ann", 3)])
+def test_a_change_of_others_after_an_unknown_outcome_is_theirs(
+    kit: type[Kit], who: str, k: int
+) -> None:
+    asked = as_request(Change(k=4), "ann", kit.state.version)
+    found = fold_error(add_wish(track(kit.run(2)), Change(k=4)), NoReply("none"), 0.0, asked)
+    last = LastChange(60.0, who, None, {"k": 5}, {"k": k})
+    theirs = replace(kit.state, k=k, k_set=k, version=kit.state.version + 1, last_change=last)
+    found = fold_reading(found, kit.reading(3, theirs))
+    assert words(found)[-1] == f"{who} changed k 5 → {k}"
+    assert found.undo.latest is None
+    again = replace(last, who="ann", before={"k": k}, after={"k": 4})
+    later = replace(theirs, k=4, k_set=4, version=theirs.version + 1, last_change=again)
+    found = fold_reading(found, kit.reading(4, later))
+    assert found.undo.latest is None  # the engine has refused it, as its version had moved
 
 
 def key_label(name: str) -> str:
