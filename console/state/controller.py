@@ -9,7 +9,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from specdeck.console.state.engine_state import Track, fold_reading
+from specdeck.console.state.engine_state import Track, find_trial_owner, fold_reading
 from specdeck.console.state.pending import (
     Obstacle,
     add_wish,
@@ -142,6 +142,8 @@ class Controller:
         self._feeds: tuple[set[ReadingFeed], ...] = tuple(set() for _ in engines)
         """Of each engine, for the changes that wait to be seen in its readings."""
         self._asking: set[int] = set()
+        self._warned_of: dict[int, str | None] = {}
+        """Whose trial an undo would have ended, by engine: the next one does."""
         self._sweeps: Sweeps | None = None
 
     def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
@@ -481,6 +483,13 @@ class Controller:
         """Take a trial back, or else this console's last change."""
         index, track = self.selected, self.track
         if track.state is not None and track.state.trial is not None:
+            owner = find_trial_owner(track)
+            if owner not in (None, self.who, self._warned_of.get(index)):
+                self._warned_of[index] = owner
+                again = f"{self._key_label('change.undo')} again ends it"
+                self.tell(f"not undone: the trial is {owner}'s: {again}", "warn")
+                return
+            self._warned_of.pop(index, None)
             self.wish(Change(cancel=True, reason="undo", origin="undo"))
             return
         history = track.undo.prune(track.in_force)

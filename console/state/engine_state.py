@@ -222,6 +222,15 @@ def _kind_of(cause: Cause | None) -> EventKind:
     return cast("EventKind", cause.origin) if by_itself else "change"
 
 
+def find_trial_owner(track: Track) -> str | None:
+    """Who began the trial that is under way; None where that is not known."""
+    trial = None if track.tuning is None else track.tuning.trial
+    if trial is not None and not trial.over:
+        return trial.who
+    last = None if track.state is None else track.state.last_change
+    return None if last is None or last.origin == "trial" else last.who
+
+
 def fold_reading(track: Track, reading: Reading) -> Track:
     """The track with one more reading, and the events and marks that it makes."""
     before = track

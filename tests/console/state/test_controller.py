@@ -334,6 +334,23 @@ async def test_a_trial_that_is_over_is_no_longer_renewed(
     assert [change.judge for change in engine.asked] == [True]
 
 
+@pytest.mark.parametrize(("who", "presses"), [("ann", 1), ("bob", 2), (None, 1)])
+async def test_undo_ends_the_trial_of_somebody_else_at_the_second_press(
+    tasks: Tasks, steered: SteeredEngine, who: str | None, presses: int
+) -> None:
+    changed = None if who is None else LastChange(START, who, None, {"k": 5}, {"k": 2}, "operator")
+    state = replace(STATE, capabilities=ABLE, trial="changed", last_change=changed)
+    engine = TunedEngine(readings(3, state), TunedClient(tuning()))
+    controller = steered(engine)
+    await tasks.rest()
+    for press in range(1, presses + 1):
+        controller.undo()
+        await tasks.rest()
+        assert [change.cancel for change in engine.asked] == [True] * (press == presses)
+    if presses == 2:
+        assert any("the trial is bob's" in text for text in said(controller))
+
+
 @pytest.mark.parametrize("number", [1, None])
 async def test_a_trial_that_was_replaced_is_no_longer_renewed(
     tasks: Tasks, steered: SteeredEngine, number: int | None
