@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -176,7 +177,14 @@ class PaletteScreen(CommandPalette, LineDialog[None]):
         self.begin_line(self.query_one(Input), self.run_highlighted)
 
     def _gather_commands(self, search_value: str) -> Worker[Any]:
-        self._searched, self._search = search_value, super()._gather_commands(search_value)
+        gather = inspect.unwrap(super()._gather_commands)
+
+        async def gather_while_open() -> None:
+            with suppress(NoMatches):  # the palette, or the console, closed before it began
+                await gather(self, search_value)
+
+        group, self._searched = self._GATHER_COMMANDS_GROUP, search_value
+        self._search = self.run_worker(gather_while_open, group=group, exclusive=True)
         return self._search
 
     @on(Worker.StateChanged)

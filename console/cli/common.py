@@ -147,8 +147,8 @@ def _load_thread_exit() -> None:
 
 def _log_if_read(line: str) -> None:
     """Nothing on a terminal that stalls: what tidies up meanwhile must not wait for a reader."""
-    with suppress(OSError, ValueError):
-        if select.select([], [sys.stderr], [], 0)[1]:
+    with suppress(OSError, ValueError, AttributeError):  # a stream that is closed, or none
+        if select.select([], [sys.stderr.fileno()], [], 0)[1]:
             log(f"specdeck: {line}")
 
 

@@ -729,6 +729,22 @@ async def test_enter_runs_no_command_that_was_not_found(
     assert [change.k for change in engine.asked] == asked
 
 
+async def test_a_search_that_begins_as_the_palette_closes_is_no_failure(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    from specdeck.console.palette import PaletteScreen
+
+    app = console(kit.engine(kit.run(5)))
+    async with run(app) as pilot:
+        await press(pilot, "ctrl+p")
+        palette = app.screen
+        assert isinstance(palette, PaletteScreen)
+        await palette.query_one(CommandList).remove()
+        found = palette._gather_commands("load")
+        await found.wait()
+    assert (app.crash, found.error) == (None, None)
+
+
 @pytest.mark.parametrize("at_once", [True, False])
 async def test_help_that_is_typed_into_the_palette_is_help(
     at_once: bool, kit: type[Kit], console: MakeConsole
