@@ -355,6 +355,7 @@ class Controller:
         track = self.tracks[index]
         want, answered = track.want, False
         change: Change | None = None
+        life = None if track.known is None else track.known.instance
         try:
             if want is None or track.known is None:
                 return
@@ -367,13 +368,14 @@ class Controller:
                 async for applied, ack_ms in answers:
                     answered = True
                     self._asking.discard(index)
-                    self._answer(index, want, applied, ack_ms)
+                    self._answer(index, want, applied, ack_ms, life)
         except SpecdeckError as error:
             if answered:
                 self.tell(error.line(), "warn", index=index, kind="change")
             else:
                 # What was wished meanwhile goes too, since it was built upon it.
-                self.put(index, fold_error(self.tracks[index], error, self.clock(), change))
+                track = fold_error(self.tracks[index], error, self.clock(), change, life)
+                self.put(index, track)
         finally:
             if not answered:
                 self._asking.discard(index)
@@ -463,10 +465,12 @@ class Controller:
             what = f"{format_changes({}, end.in_force)} is stored: {describe_wait(end.waits_for)}"
             self.tell(what, "warn", index=index, kind="trial")
 
-    def _answer(self, index: int, want: Change, applied: AppliedChange, ack_ms: float) -> None:
+    def _answer(
+        self, index: int, want: Change, applied: AppliedChange, ack_ms: float, life: str | None
+    ) -> None:
         """Take in what the engine did, and ask for what was wished meanwhile."""
-        track = self.tracks[index]
-        self.tracks[index] = fold_answer(track, want, applied, self.clock(), ack_ms / 1e3)
+        track, seconds = self.tracks[index], ack_ms / 1e3
+        self.tracks[index] = fold_answer(track, want, applied, self.clock(), seconds, life)
         self._ask(index)
         if want.parameters or want.breaker or want.cancel:
             self.look(index)

@@ -319,7 +319,7 @@ def _control(track: Track, state: EngineState, t: float) -> Track:
     old = track.known
     if old is None or old.instance != state.instance:
         reason = Said(t, state.policy_reason)
-        return replace(track, version=state.version, said=reason, swept_by=None)
+        return replace(track, version=state.version, said=reason, swept_by=None, in_doubt=None)
     if state.trial is not None or old.trial is not None:
         track = _mark_trial(track, old, state)
     elif not _is_swept(state) and not track.is_sweeping:

@@ -216,9 +216,22 @@ def _beyond(state: EngineState, wish: Change) -> Obstacle | None:
 
 
 def fold_answer(
-    track: Track, asked: Change, applied: AppliedChange, t: float, seconds: float
+    track: Track,
+    asked: Change,
+    applied: AppliedChange,
+    t: float,
+    seconds: float,
+    life: str | None = None,
 ) -> Track:
-    """The track after the engine's word on a wish, `seconds` after it was asked."""
+    """The track after the engine's word on a wish, `seconds` after it was asked.
+
+    `life` is the `instance` that was asked. What another one than that of the latest state has
+    made says nothing about this one: its versions are others, and it is gone.
+    """
+    if _is_over(track, life):
+        text = f"{_describe_answer(asked, applied)} · by another start of the engine, not by this"
+        track = replace(track, want=None if track.want == asked else track.want)
+        return track.add_event(t, text, "warn", kind="change")
     stored = None if track.known is None else _why_stored(track.known, applied)
     done = f"applied in {seconds * 1000:.0f} ms" if stored is None else f"stored: {stored}"
     text = f"{_describe_answer(asked, applied)} · {done}"
@@ -243,6 +256,10 @@ def fold_answer(
         figures=_patch(track.figures, applied),
         known=None if track.known is None else _turn(track.known, applied),
     )
+
+
+def _is_over(track: Track, life: str | None) -> bool:
+    return life is not None and (track.known is None or track.known.instance != life)
 
 
 def _why_stored(state: EngineState, applied: AppliedChange) -> str | None:
@@ -302,10 +319,17 @@ def _turn(state: EngineState, applied: AppliedChange) -> EngineState:
     return replace(state, policy_reason=None) if ended else state
 
 
-def fold_error(track: Track, error: SpecdeckError, t: float, asked: Change | None = None) -> Track:
+def fold_error(
+    track: Track,
+    error: SpecdeckError,
+    t: float,
+    asked: Change | None = None,
+    life: str | None = None,
+) -> Track:
     """The track after a wish that the engine has not fulfilled, or not told of; none is pending.
 
-    `asked` is what was sent: where the engine has not refused it, it may be made still.
+    `asked` is what was sent to the instance `life`: where that has not refused it, and is the
+    engine still, it may be made yet.
     """
     # After the first paint: it brings what changes are made with.
     from specdeck.engine.operations.record import is_refusal
@@ -313,7 +337,8 @@ def fold_error(track: Track, error: SpecdeckError, t: float, asked: Change | Non
     track = replace(track, want=None, undo=track.undo.restore())
     if not is_refusal(error):
         text = f"not known whether it was changed: {error.line()}"
-        return replace(track, in_doubt=asked).add_event(t, text, "bad", kind="change")
+        in_doubt = None if _is_over(track, life) else asked
+        return replace(track, in_doubt=in_doubt).add_event(t, text, "bad", kind="change")
     text = f"not changed: {error.line()}"
     if isinstance(error, Conflict):
         # The next reading says who it was and brings the version to ask with. Until then whatever

@@ -212,6 +212,31 @@ async def test_a_key_whose_reply_is_lost_is_found_in_the_readings_and_in_the_aud
     assert [one.after for one in audit.actions] == [{"k": 4}, {"k": 3}]
 
 
+@pytest.mark.parametrize("restarted", [True, False])
+async def test_an_answer_of_the_engine_before_its_restart_says_nothing_about_it_now(
+    tasks: Tasks, steered: SteeredEngine, restarted: bool
+) -> None:
+    engine = ListedEngine(readings(3))
+    controller = steered(engine, audit=MemoryAudit(), steady=lambda: 0.0)
+    await tasks.rest()
+    engine.answer.clear()
+    controller.change_k(-1)
+    await tasks.rest()
+    reborn = replace(STATE, instance="another", version=0)
+    engine.more.put_nowait(reading(3, reborn, window=None, restarted=restarted))
+    await tasks.rest()
+    engine.answer.set()
+    await tasks.rest()
+    assert said(controller)[-1].endswith("by another start of the engine, not by this")
+    engine.more.put_nowait(reading(4, reborn))
+    await tasks.rest()
+    track = controller.track
+    assert track.state is not None
+    assert (track.want, track.state.k_set, track.version) == (None, STATE.k_set, 0)
+    assert track.undo.latest is None
+    assert [one.k for one in engine.asked] == [4]
+
+
 async def test_a_key_that_never_reached_the_engine_does_not_hold_up_the_next_one(
     tasks: Tasks, steered: SteeredEngine
 ) -> None:
