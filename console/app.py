@@ -170,6 +170,8 @@ class Console(App[str]):
     FOREIGN_TEXT: ClassVar[LineFilter] = ForeignText()
     BINDINGS = [
         Binding("ctrl+q", "quit", show=False, priority=True),
+        # Dialogs hide all other keys from the app, and a line would copy what it has selected.
+        Binding("ctrl+c", "interrupt", show=False, priority=True),
         *keys.bindings(),
     ]
 
@@ -228,6 +230,8 @@ class Console(App[str]):
         self._write_incident = incident
         self._incidents: IncidentFiles | None = None
         self._leaving = False
+        self._question: Dialog | None = None
+        """What leaving asks, the last time that it did."""
         self._hurry = asyncio.Event()
         self._tasks: set[asyncio.Future[None]] = set()
         """The controller's work."""
@@ -635,12 +639,19 @@ class Console(App[str]):
             self.exit()
             return
         controller = self.controller
-        dialog = _quit_dialog(controller.engines[0], has_load=controller.load is not None)
-        self.push_screen(dialog, lambda choice: self.exit(choice) if choice else None)
+        self._question = _quit_dialog(controller.engines[0], has_load=controller.load is not None)
+        self.push_screen(self._question, lambda choice: self.exit(choice) if choice else None)
+
+    async def action_interrupt(self) -> None:
+        """Leave from wherever it is, unless text is selected with the mouse: that is copied."""
+        if self.screen.get_selected_text():
+            self.screen.action_copy_text()
+        else:
+            await self.action_quit()
 
     async def action_quit(self) -> None:
         """Leave; asks first where there is something to decide."""
-        if not isinstance(self.screen, Dialog):
+        if self.screen is not self._question:
             self.leave()
 
 

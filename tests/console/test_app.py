@@ -24,7 +24,7 @@ from textual.worker import WorkerFailed
 
 from specdeck.console import keys
 from specdeck.console.app import LEAVE_S
-from specdeck.console.screens.dialogs import Dialog, HelpScreen
+from specdeck.console.screens.dialogs import Choice, Dialog, HelpScreen
 from specdeck.console.screens.live.screen import LiveScreen
 from specdeck.console.settings import Settings
 from specdeck.console.state.incident_files import IncidentFile, TimeSpan
@@ -490,6 +490,26 @@ async def test_leaving_an_attached_engine_asks_nothing(
         await press(pilot, "q")
         assert not app.is_running
     assert app.return_value is None
+
+
+@pytest.mark.parametrize("opened", ["T", "g", "e", "question_mark", "colon", "C"])
+@pytest.mark.parametrize("owned", [True, False])
+async def test_ctrl_c_leaves_from_any_dialog(
+    opened: str, owned: bool, kit: type[Kit], console: MakeConsole
+) -> None:
+    app = console(kit.engine(kit.run(2)), owned=owned)
+    async with run(app) as pilot:
+        await press(pilot, opened)
+        await press(pilot, "ctrl+c", "ctrl+c")
+        if not owned:
+            assert not app.is_running
+            return
+        assert isinstance(app.screen, Dialog)  # once: it is the only one that ctrl+c keeps
+        await press(pilot, "escape")
+        assert not isinstance(app.screen, Dialog)
+        app.push_screen(Dialog("Another one?", "", (Choice("", "escape", "No"),)))
+        await press(pilot, "ctrl+c", "s")
+    assert app.return_value == "stop"
 
 
 async def test_themes_switch_live(kit: type[Kit], console: MakeConsole) -> None:
