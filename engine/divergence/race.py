@@ -12,12 +12,13 @@ from specdeck.engine.divergence.answers import Answer, Call, Piece, assemble
 from specdeck.engine.divergence.arms import Name
 from specdeck.engine.divergence.calibration import Calibration
 from specdeck.engine.divergence.compare import Divergence, common_length, find_divergence
-from specdeck.engine.divergence.outcome import Case, Outcome, Totals, build_outcome
+from specdeck.engine.divergence.outcome import Case, Outcome, build_outcome
 from specdeck.engine.divergence.privacy import hash_prompt
 from specdeck.engine.divergence.prompts import Prompt
 from specdeck.engine.divergence.recheck import recheck_divergence
 from specdeck.engine.divergence.requests import Asker, Refusal
 from specdeck.engine.divergence.runner import judge_answers, least_near_tie, name_violation
+from specdeck.engine.divergence.totals import Totals
 from specdeck.engine.errors import EngineError, SpecdeckError
 
 NAMES: tuple[Name, Name] = ("serving", "reference")

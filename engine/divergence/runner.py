@@ -21,7 +21,7 @@ from specdeck.engine.divergence.compare import (
     find_stream_divergences,
 )
 from specdeck.engine.divergence.floors import Flip, group_answers, is_noisy, more_asks
-from specdeck.engine.divergence.outcome import Totals, read_cases
+from specdeck.engine.divergence.outcome import read_cases
 from specdeck.engine.divergence.pacing import Pacer
 from specdeck.engine.divergence.privacy import describe_answers, describe_refusal
 from specdeck.engine.divergence.prompts import Prompt, PromptSet
@@ -30,6 +30,7 @@ from specdeck.engine.divergence.requests import PROBE, Asker, Refusal
 from specdeck.engine.divergence.resume import unasked_prompts
 from specdeck.engine.divergence.running import RunningFigures, sum_up
 from specdeck.engine.divergence.structured import judge_validity
+from specdeck.engine.divergence.totals import Totals
 from specdeck.engine.errors import EngineError, Unsupported
 from specdeck.engine.protocol.codec import WrongType
 from specdeck.engine.store.checks import Checks, Compared, Run, unreadable

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from specdeck.engine.divergence.arms import Arm
 from specdeck.engine.divergence.compare import Class
-from specdeck.engine.divergence.outcome import Case, Totals, count_classes
+from specdeck.engine.divergence.outcome import Case, count_classes
 from specdeck.engine.divergence.statistics import Rate
+from specdeck.engine.divergence.totals import Totals
 from specdeck.engine.store.checks import Pair
 from specdeck.engine.text import format_percent
 

@@ -41,7 +41,7 @@ from specdeck.engine.divergence.history import (
     compare_with_sampled_history,
     sampled_run,
 )
-from specdeck.engine.divergence.outcome import Outcome, Totals, build_outcome, read_cases
+from specdeck.engine.divergence.outcome import Outcome, build_outcome, read_cases
 from specdeck.engine.divergence.pacing import Pacer
 from specdeck.engine.divergence.prompts import PromptSet
 from specdeck.engine.divergence.requests import Asker, RequestSettings, http_client
@@ -54,6 +54,7 @@ from specdeck.engine.divergence.sampled import (
     compare_distributions,
     doubt_arms,
 )
+from specdeck.engine.divergence.totals import Totals
 from specdeck.engine.divergence.verdict import Verdict
 from specdeck.engine.errors import EngineError, SpecdeckError, Unsupported, UsageError
 from specdeck.engine.metrics.page import read_page

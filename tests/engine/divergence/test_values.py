@@ -30,11 +30,12 @@ from specdeck.engine.divergence.compare import (
     find_json_changes,
 )
 from specdeck.engine.divergence.floors import weigh_excess
-from specdeck.engine.divergence.outcome import Case, Outcome, Totals, build_outcome
+from specdeck.engine.divergence.outcome import Case, Outcome, build_outcome
 from specdeck.engine.divergence.privacy import hash_prompt, hide_answers
 from specdeck.engine.divergence.prompts import BUNDLED, load_prompts
 from specdeck.engine.divergence.recheck import weigh_preference
 from specdeck.engine.divergence.statistics import Rate, above, exact_interval, holm, wilson
+from specdeck.engine.divergence.totals import Totals
 from specdeck.engine.divergence.verdict import CheckEvidence, judge
 from specdeck.engine.errors import ConfigError, NotAnEngine, Unsupported
 from specdeck.engine.protocol.codec import WrongType
