@@ -30,11 +30,13 @@ from textual.css.query import NoMatches
 from textual.driver import Driver
 from textual.events import Event, InputEvent, Key
 from textual.filter import LineFilter
+from textual.message_pump import MessagePump
 from textual.screen import Screen
 from textual.worker import Worker, WorkerError, WorkerFailed
 
 from specdeck.console import keys, theme
 from specdeck.console.context import ConsoleContext
+from specdeck.console.key_order import KeyFollower, KeyOrder
 from specdeck.console.screens.dialogs import Choice, Dialog
 from specdeck.console.screens.engine_screen import DetailScreen
 from specdeck.console.screens.live.screen import LiveScreen
@@ -266,6 +268,8 @@ class Console(App[str]):
             command_options=command_options or {},
             slow=self.settings.slow,
         )
+        self.key_order = KeyOrder(self, self._find_key_target)
+        """Has each key wait for what the one before it does."""
         self._selected = 0
         """The engine that the theme was chosen for."""
         self._take_themes(themes)
@@ -384,27 +388,36 @@ class Console(App[str]):
     async def on_event(self, event: Event) -> None:
         """As Textual does, but the end waits for no key that came before it and is not handled."""
         if isinstance(event, InputEvent):
-            if self._leaving:
+            if self._leaving or (not event.is_forwarded and self.key_order.hold(event)):
                 return
             await self._wait_for_screen()
-            # At once: on its way through the screen, the next key would overtake it.
-            if (
-                isinstance(event, Key)
-                and not event.is_forwarded
-                and self.focused is None
-                and self._is_typed_ahead(event)
-            ):
+            if isinstance(event, Key) and not event.is_forwarded:
+                await self._send_key(event)
                 return
         await super().on_event(event)
 
-    def _is_typed_ahead(self, key: Key) -> bool:
-        return isinstance(self.screen, _TypesAhead) and self.screen.type_ahead(key)
+    async def _send_key(self, key: Key) -> None:
+        """To the widget that has the focus, unless it was meant for a dialog that did not open."""
+        screen = self.screen
+        if self.focused is None and isinstance(screen, _TypesAhead) and screen.type_ahead(key):
+            return
+        target = self._find_key_target()
+        await super().on_event(key)
+        self.key_order.begin(target)
 
-    def on_key(self, key: Key) -> None:
-        """A key that was on its way through the screen below belongs to the one that came then."""
-        if self._is_typed_ahead(key):
-            # It may have closed the dialog: the screen below must not take it as well.
-            key.prevent_default()
+    @property
+    def message_queue_size(self) -> int:
+        """What is to be handled, with the input that waits for a key."""
+        return super().message_queue_size + self.key_order.size
+
+    def _find_key_target(self) -> MessagePump:
+        return (self.focused or self.screen) if self.screen_stack else self
+
+    async def on_key_follower(self, follower: KeyFollower) -> None:
+        """Handle what has waited for the key, up to the next one."""
+        if self.key_order.take(follower):
+            while (event := self.key_order.next()) is not None:
+                await self.on_event(event)
 
     async def _wait_for_screen(self) -> None:
         """A key that is typed ahead is the next screen's, whose widgets may not be there yet."""

@@ -1,0 +1,88 @@
+"""Keys one after the other: each waits until what the one before it began has come to its end.
+
+Textual sends a key to the widget that has the focus as it is read. Of keys that come in one write,
+those after the one that opens a dialog would be the screen's below, where a digit is a k.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from textual.message import Message
+
+if TYPE_CHECKING:
+    from textual.events import InputEvent
+    from textual.message_pump import MessagePump
+
+_ROUNDS: Final = 2
+"""A key's action is done once the app has the follower behind the key. What the action has sent to
+the widget with the focus, as a choice in a list, is done once the app has the next one."""
+_LOST_S: Final = 1.0
+"""For a follower to come back, which none does from a widget that goes."""
+
+
+class KeyFollower(Message):
+    """Goes the way of a key, behind it, through the queues of the widgets up to the app."""
+
+    def __init__(self, number: int, left: int) -> None:
+        """`number` is the key's; `left` is how many are to follow it."""
+        super().__init__()
+        self.number = number
+        self.left = left
+
+
+class KeyOrder:
+    """Which key is under way, and the input behind it."""
+
+    def __init__(self, app: MessagePump, find_target: Callable[[], MessagePump]) -> None:
+        """`find_target` is the widget that keys go to at that time."""
+        self._app = app
+        self._find_target = find_target
+        self._number = 0
+        self._is_busy = False
+        self._waiting: deque[InputEvent] = deque()
+        self._watchdog: asyncio.TimerHandle | None = None
+
+    @property
+    def size(self) -> int:
+        """Input that waits."""
+        return len(self._waiting)
+
+    def hold(self, event: InputEvent) -> bool:
+        """Whether it has to wait for a key that is under way."""
+        if self._is_busy:
+            self._waiting.append(event)
+        return self._is_busy
+
+    def begin(self, target: MessagePump) -> None:
+        """A key was sent to `target`."""
+        self._number += 1
+        self._is_busy = True
+        lost = KeyFollower(self._number, 0)
+        self._watchdog = asyncio.get_running_loop().call_later(
+            _LOST_S, self._app.post_message, lost
+        )
+        self._send(target, _ROUNDS - 1)
+
+    def _send(self, target: MessagePump, left: int) -> None:
+        if not target.post_message(KeyFollower(self._number, left)):  # it is going
+            self._app.post_message(KeyFollower(self._number, left))
+
+    def take(self, follower: KeyFollower) -> bool:
+        """Whether the key that it follows is done, as the app has it."""
+        if follower.number != self._number or not self._is_busy:
+            return False
+        if follower.left:
+            self._send(self._find_target(), follower.left - 1)
+            return False
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+        self._is_busy = False
+        return True
+
+    def next(self) -> InputEvent | None:
+        """The input that is to be handled now; None while a key is under way, and without any."""
+        return self._waiting.popleft() if self._waiting and not self._is_busy else None
