@@ -586,12 +586,11 @@ class Console(App[str]):
             self._incidents = IncidentFiles(self._write_incident)
         await takeaway.write_incident(self, self.controller, self.context, self._incidents)
 
-    @work(exclusive=True, group="copy")
-    async def action_copy(self) -> None:
+    def action_copy(self) -> None:
         """Ask what to copy of the screen, and have the terminal keep it (OSC 52)."""
         from specdeck.console import takeaway
 
-        await takeaway.copy(self, self.context)
+        takeaway.copy(self, self.context)
 
     def action_command_palette(self) -> None:
         """Search for what can be done, unless that is under way."""
@@ -627,14 +626,6 @@ class Console(App[str]):
         """The keys that mean something on a screen."""
         place = screen.PLACE if isinstance(screen, _Placed) else "start"
         return keys.of(place, self.context.keys)
-
-    async def push_screen_wait(self, screen: Screen[Any] | str, *, mode: str | None = None) -> Any:
-        """As Textual does, but without doing the app's own work first.
-
-        A screen that goes may be a part of that work, and takes along the worker that asks: with
-        it the screen's own end would be cancelled, and so the app that waits for it.
-        """
-        return await asyncio.shield(self.push_screen(screen, wait_for_dismiss=True, mode=mode))
 
     async def run_key(self, action: str) -> None:
         """Run an action of the key table."""

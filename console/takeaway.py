@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from textual.app import App
@@ -77,19 +76,26 @@ async def write_incident(
         app.notify(line, severity="warning", markup=False, timeout=15)
 
 
-async def copy(app: App[Any], context: ConsoleContext) -> None:
+def copy(app: App[Any], context: ConsoleContext) -> None:
     """Asks what to copy of the screen, and has the terminal keep it (OSC 52)."""
     screen = app.screen
     if isinstance(screen, CopyDialog):
         return
-    copies: Sequence[Copyable] = [*list_figures(context.timeline.track)]
+
+    def take(chosen: Copyable | None) -> None:
+        if chosen is not None:
+            app.copy_to_clipboard(chosen.text)
+            app.notify(f"copied: {chosen.label}", markup=False, timeout=3)
+
     if isinstance(screen, FindsCopies):
-        copies = await screen.find_copies()
-        if app.screen is not screen:  # its user has gone on
-            return
+        dialog = CopyDialog()
+        app.run_worker(_fill(dialog, screen), group="copy", exclusive=True)
     elif isinstance(screen, HasCopies):
-        copies = screen.list_copies()
-    chosen = await app.push_screen_wait(CopyDialog(copies))
-    if chosen is not None:
-        app.copy_to_clipboard(chosen.text)
-        app.notify(f"copied: {chosen.label}", markup=False, timeout=3)
+        dialog = CopyDialog(screen.list_copies())
+    else:
+        dialog = CopyDialog([*list_figures(context.timeline.track)])
+    app.push_screen(dialog, take)
+
+
+async def _fill(dialog: CopyDialog, screen: FindsCopies) -> None:
+    dialog.fill(await screen.find_copies())

@@ -41,9 +41,11 @@ class CopyDialog(Modal[Copyable | None]):
     PLACE: ClassVar[keys.Place] = "dialog"
     BINDINGS = [*keys.bindings("dialog")]
 
-    def __init__(self, copies: Sequence[Copyable]) -> None:
+    def __init__(self, copies: Sequence[Copyable] | None = None) -> None:
+        """`copies` is None where `fill` is given them later."""
         super().__init__()
-        self.copies = copies
+        self.copies: Sequence[Copyable] = copies or ()
+        self._is_filled = copies is not None
 
     def compose(self) -> ComposeResult:
         """What there is, and the keys."""
@@ -57,6 +59,11 @@ class CopyDialog(Modal[Copyable | None]):
         self.list_options()
         for options in self.query(OptionList):
             options.focus()
+
+    def fill(self, copies: Sequence[Copyable]) -> None:
+        """List what was found meanwhile."""
+        self.copies, self._is_filled = copies, True
+        self.list_options()
 
     def on_resize(self) -> None:
         """Lines are cut to the width."""
@@ -74,6 +81,8 @@ class CopyDialog(Modal[Copyable | None]):
             for one in self.copies
         )
         options.highlighted = at or 0
+        question = "Copy to the clipboard" if self._is_filled else "Looking for what can be copied"
+        self.query_one("#question", Label).update(question)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Take it."""

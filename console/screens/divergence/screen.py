@@ -13,7 +13,7 @@ from textual.timer import Timer
 from specdeck.console import keys
 from specdeck.console.context import ConsoleContext
 from specdeck.console.screens.divergence import view
-from specdeck.console.screens.divergence.dialogs import CheckForm, PromptPicker
+from specdeck.console.screens.divergence.dialogs import CheckForm, PickedPrompt, PromptPicker
 from specdeck.console.screens.divergence.prompt_file import find_aside, load_aside
 from specdeck.console.screens.divergence.results import (
     OpenedCase,
@@ -40,6 +40,7 @@ from specdeck.engine.divergence.prompts import (
 from specdeck.engine.divergence.race import NAMES
 from specdeck.engine.divergence.report import case_line
 from specdeck.engine.errors import SpecdeckError
+from specdeck.engine.operations.check import CheckOptions
 
 REDRAW_S = 0.1
 """Between two pictures of a stream: a link is slow, and so are eyes."""
@@ -223,12 +224,12 @@ class DivergenceScreen(DetailScreen):
             self.show()
 
     @now_only
-    @work(group="ask", exclusive=True)
-    async def action_prompt(self) -> None:
+    def action_prompt(self) -> None:
         """Type a prompt, or choose one."""
-        picked = await self.app.push_screen_wait(
-            PromptPicker(self.session.source, self.key_label("prompt.chat"))
-        )
+        dialog = PromptPicker(self.session.source, self.key_label("prompt.chat"))
+        self.app.push_screen(dialog, self._take_prompt)
+
+    def _take_prompt(self, picked: PickedPrompt | None) -> None:
         if picked is None:
             return
         if picked.source is not None:
@@ -237,10 +238,11 @@ class DivergenceScreen(DetailScreen):
         self.action_race()
 
     @now_only
-    @work(group="ask", exclusive=True)
-    async def action_edit(self) -> None:
+    def action_edit(self) -> None:
         """Change the options."""
-        options = await self.app.push_screen_wait(CheckForm(self.session.options))
+        self.app.push_screen(CheckForm(self.session.options), self._take_options)
+
+    def _take_options(self, options: CheckOptions | None) -> None:
         if options is None:
             return
         if options.reference != self.session.options.reference:
@@ -267,7 +269,8 @@ class DivergenceScreen(DetailScreen):
             self.split.problem = error.line()
             self.show()
         else:
-            self._show_results(prompts, replay=False)
+            if self.is_active:  # another screen that was opened meanwhile stays, with its keys
+                self._show_results(prompts, replay=False)
 
     @now_only
     def action_results(self) -> None:

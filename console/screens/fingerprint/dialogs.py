@@ -33,18 +33,31 @@ class AgainstScreen(Modal[Side | None]):
     CSS_PATH = "dialogs.tcss"
     BINDINGS = [*keys.bindings("dialog")]
 
-    def __init__(self, sides: tuple[Side, ...]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.sides = sides
+        self.sides: tuple[Side, ...] = ()
+        """What is listed; nothing until `fill` is given it."""
 
     def compose(self) -> ComposeResult:
         """The list, and a line to type in."""
         with Vertical(id="against"):
             yield Label("Compare with", id="question")
-            # Option takes markup; a name from outside is none.
-            labels = (printable(side.label).replace("[", r"\[") for side in self.sides)
-            yield LineList(*map(Option, labels), markup=False)
+            yield LineList(markup=False)
             yield Input(placeholder="another engine: URL, port, or a name from ps", id="address")
+
+    def on_mount(self) -> None:
+        """List what is known by then."""
+        self.fill(self.sides)
+
+    def fill(self, sides: tuple[Side, ...]) -> None:
+        """List what there is to choose from, which may be known before there is a list."""
+        self.sides = sides
+        for listing in self.query(LineList):
+            listing.clear_options()
+            # Option takes markup; a name from outside is none.
+            labels = (printable(side.label).replace("[", r"\[") for side in sides)
+            listing.add_options(map(Option, labels))
+            listing.highlighted = 0 if sides else None
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """One of the list."""

@@ -23,6 +23,7 @@ from specdeck.console.screens.fingerprint.view import Against
 from specdeck.console.state.controller import Controller
 from specdeck.console.state.copies import Copyable
 from specdeck.console.state.timeline import RecordedEngine
+from specdeck.console.state.watches import EngineWatches
 from specdeck.console.widgets.cells import Cell, Row
 from specdeck.console.widgets.search import SearchField
 from specdeck.console.widgets.text import Line, Notice, Rows, wrap_rows
@@ -286,22 +287,35 @@ class FingerprintScreen(DetailScreen):
             super().action_back()
 
     @now_only
-    @work(group="against", exclusive=True)
-    async def action_against(self) -> None:
-        """Choose what to compare with."""
-        if self.fingerprints is None:
+    def action_against(self) -> None:
+        """Choose what to compare with: a dialog that is filled once it is known what there is."""
+        fingerprints = self.fingerprints
+        if fingerprints is None:
             self.say("nothing to compare: the engine's facts are not known", bad=True)
+            self.drop_what_is_typed()
             return
-        side = await self.app.push_screen_wait(AgainstScreen(await self._sides(self.fingerprints)))
-        if side is None:
-            return
-        self._notice = ()
+
+        def begin(side: Side | None) -> None:
+            if side is not None:
+                self._notice = ()
+                self._compare_with(fingerprints, side)
+
+        dialog = AgainstScreen()
+        self.app.push_screen(dialog, begin)
+        self._list_sides(fingerprints, dialog)
+
+    @work(group="sides", exclusive=True)
+    async def _list_sides(self, fingerprints: Fingerprints, dialog: AgainstScreen) -> None:
+        dialog.fill(await self._find_sides(fingerprints))
+
+    @work(group="against", exclusive=True)
+    async def _compare_with(self, fingerprints: Fingerprints, side: Side) -> None:
         with self.say_errors():
-            against = await self._fetch_side(self.fingerprints, side)
+            against = await self._fetch_side(fingerprints, side)
             self._follows_pin = side.kind == "pin"
             self._compare(against)
 
-    async def _sides(self, fingerprints: Fingerprints) -> tuple[Side, ...]:
+    async def _find_sides(self, fingerprints: Fingerprints) -> tuple[Side, ...]:
         """What there is to compare with."""
         sides, url = [], self.engine.url
         place = fingerprints.pin_place(url)
@@ -330,19 +344,31 @@ class FingerprintScreen(DetailScreen):
         return None
 
     @now_only
-    @work(group="pin", exclusive=True)
-    async def action_pin(self) -> None:
-        """Keep what is shown as what is expected of this engine."""
+    def action_pin(self) -> None:
+        """Keep what is shown as what is expected of this engine, after a question where something
+        is kept already."""
         found, watches = self.fingerprint, self.context.watches
         if watches is None or found is None or self.error is not None:
             self.say("nothing to pin: the engine's facts are not known", bad=True)
+            self.drop_what_is_typed()
             return
         if not found.progress.finished:
             self.say("not yet: the engine still reads its weights", bad=True)
+            self.drop_what_is_typed()
             return
         place = watches.fingerprints.new_pin_place(self.engine.url)
-        if _is_there(place) and not await self.app.push_screen_wait(overwrite_dialog(place)):
+        if not _is_there(place):
+            self._pin(found, watches)
             return
+
+        def overwrite(choice: str | None) -> None:
+            if choice:
+                self._pin(found, watches)
+
+        self.app.push_screen(overwrite_dialog(place), overwrite)
+
+    @work(group="pin", exclusive=True)
+    async def _pin(self, found: Fingerprint, watches: EngineWatches) -> None:
         with self.say_errors():
             written = await watches.fingerprints.pin(found)
             watches.adopt(written)

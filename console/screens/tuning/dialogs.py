@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from textual import on, work
+from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widgets import Input, Label, OptionList
@@ -219,14 +219,16 @@ class ParametersScreen(Modal[None]):
         """Undo the last change."""
         self.controller.undo()
 
-    @work(exclusive=True)
-    async def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Edit one."""
         parameter = read_item(event, Parameter)
-        found = await self.app.push_screen_wait(ValueDialog(parameter))
-        if found is not None:
-            want = Change(parameters={parameter.name: found}, reason="parameters")
-            self.controller.wish(want)
+
+        def take(found: Value | None) -> None:
+            if found is not None:
+                want = Change(parameters={parameter.name: found}, reason="parameters")
+                self.controller.wish(want)
+
+        self.app.push_screen(ValueDialog(parameter), take)
 
 
 class ValueDialog(Modal[Value | None]):

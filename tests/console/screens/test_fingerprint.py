@@ -377,7 +377,7 @@ async def test_the_last_word_of_a_probe_may_come_when_the_screen_is_left(bench: 
         assert not left.has_widgets
 
 
-async def test_a_dialog_asked_for_by_a_screen_that_goes_does_not_end_the_console(
+async def test_a_screen_that_goes_while_its_dialog_is_filled_does_not_end_the_console(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with bench.run("f") as (app, pilot):
@@ -397,6 +397,8 @@ async def test_a_dialog_asked_for_by_a_screen_that_goes_does_not_end_the_console
         monkeypatch.setattr(screen.fingerprints, "moments", list_late)
         monkeypatch.setattr(screen, "remove", go)
         await pilot.press("a", "u")
+        assert isinstance(app.screen, AgainstScreen)  # `u` opens nothing below it
+        await pilot.press("escape", "u")
         await settle(pilot)
         assert answered.is_set()
         assert app.is_running

@@ -759,3 +759,16 @@ async def test_how_far_full_graphs_reach_is_said_where_there_are_any(
     async with app.run_test(size=(120, 40)) as pilot:
         await opened(pilot)
         assert "graphs" not in rows(app, "#status")
+
+
+async def test_a_value_that_is_typed_right_after_its_parameter_is_set_whole(
+    tuned: MakeTuned,
+) -> None:
+    app, _, changes = tuned()
+    async with run(app) as pilot:
+        await press(pilot, "u", "p")
+        type_at_once(app, "enter", *"0.25", "enter")
+        await until(pilot, lambda: bool(changes))
+        await settle(pilot)
+    (change,) = changes
+    assert change.parameters == {"goodput.margin": 0.25}
