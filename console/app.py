@@ -546,9 +546,14 @@ class Console(App[str]):
         self.notify("the paste that did not end is dropped: keys count again", markup=False)
 
     def on_startup_screen_ready(self) -> None:
-        """The engine answers: fly it."""
+        """The engine is called by its name, and followed."""
         self.controller.take_names()
-        self.push_screen(LiveScreen(self.controller, self.context))
+        self.controller.start()
+
+    def on_startup_screen_done(self) -> None:
+        """Fly it, unless a dialog came over the start-up screen: that tells again."""
+        if len(self.screen_stack) == 1:
+            self.push_screen(LiveScreen(self.controller, self.context))
 
     def on_startup_screen_raised(self, message: StartupScreen.Raised) -> None:
         """Keep the error for whoever opened the console."""

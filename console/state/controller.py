@@ -137,6 +137,7 @@ class Controller:
         self._audit: Audit = audit or _NoAudit()
         self._key_label = key_label
         self._until_shown = until_shown
+        self._is_started = False
         self._listeners: list[Callable[[], None]] = []
         self._readers: list[Callable[[int, Reading], None]] = []
         self._feeds: tuple[set[ReadingFeed], ...] = tuple(set() for _ in engines)
@@ -206,7 +207,10 @@ class Controller:
         self.put(index, self.tracks[index].add_event(self.clock(), text, tone, kind=kind))
 
     def start(self) -> None:
-        """Follow every engine."""
+        """Follow every engine, from the first call on."""
+        if self._is_started:
+            return
+        self._is_started = True
         for index in range(len(self.engines)):
             self.spawn(self.follow(index), "follow")
 

@@ -599,6 +599,35 @@ async def test_a_start_is_followed_to_the_live_screen(kit: type[Kit], console: M
         assert isinstance(app.screen, LiveScreen)
 
 
+@pytest.mark.parametrize("key", ["q", "question_mark", "ctrl+p", "C"])
+async def test_a_start_that_ends_below_a_dialog_leaves_the_dialog_its_keys(
+    kit: type[Kit], console: MakeConsole, key: str
+) -> None:
+    ready = asyncio.Event()
+
+    async def progress() -> AsyncIterator[StartProgress]:
+        yield StartProgress("loading", 3.0)
+        await ready.wait()
+        yield StartProgress("ready", 27.0)
+
+    engine = kit.engine(kit.run(3))
+    app = console(engine, progress=progress(), owned=True)
+    async with run(app) as pilot:
+        await press(pilot, key)
+        dialog = app.screen
+        ready.set()
+        await settle(pilot)
+        assert app.screen is dialog
+        assert app.controller.tracks[0].total == 3  # it is followed all the same
+        await press(pilot, "2", "escape")
+        if app.screen is dialog:  # the palette's first escape empties its line
+            await press(pilot, "escape")
+        assert isinstance(app.screen, LiveScreen)
+        assert [type(one) for one in app.screen_stack].count(LiveScreen) == 1
+        assert app.controller.tracks[0].total == 3
+    assert engine.asked == []
+
+
 async def test_a_start_says_which_engine_runs_already_and_goes_by_the_name_of_its_record(
     kit: type[Kit], console: MakeConsole
 ) -> None:

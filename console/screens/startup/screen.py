@@ -30,6 +30,9 @@ class StartupScreen(Screen[None]):
     class Ready(Message):
         """The engine answers."""
 
+    class Done(Message):
+        """And nothing lay over this screen: another one may take its place."""
+
     @dataclass
     class Raised(Message):
         """The start ended with an error instead of a last moment."""
@@ -49,6 +52,7 @@ class StartupScreen(Screen[None]):
         self.notice = notice
         self.progress = progress
         self.context = context
+        self._is_ready = False
 
     def compose(self) -> ComposeResult:
         """Stages, time, log."""
@@ -74,18 +78,30 @@ class StartupScreen(Screen[None]):
 
     @work(exclusive=True)
     async def follow(self) -> None:
-        """Show each moment; leave when the engine is ready."""
+        """Show each moment; leave when the engine is ready and no dialog is open."""
         progress = StartProgress("environment", 0.0)
         try:
             async for progress in self.progress:
                 self.show(progress)
                 if progress.ready:
                     self.post_message(self.Ready())
+                    self._is_ready = True
+                    self._give_way()
                     return
         except SpecdeckError as error:
             # There was no process, or none to go on with.
             self.post_message(self.Raised(error))
             self.show(replace(progress, failed=error.line()))
+
+    def on_screen_resume(self) -> None:
+        """Make up for what waited for the dialog over this screen."""
+        self._give_way()
+
+    def _give_way(self) -> None:
+        """Leave to the live screen, but never under what lies over this one: its keys are pressed
+        for that, and would steer the engine."""
+        if self._is_ready and self.is_active:
+            self.post_message(self.Done())
 
     def show(self, progress: StartProgress) -> None:
         """One moment of the start."""
