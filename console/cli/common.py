@@ -23,8 +23,8 @@ from specdeck.console.cli.crash import report_crash
 from specdeck.console.cli.first_and_last import INTERRUPTED
 from specdeck.console.cli.output import log
 from specdeck.console.cli.signals import ARRIVAL, SIGNALS, wake_at_signals
+from specdeck.engine.client.address import LOOPBACK
 from specdeck.engine.errors import SpecdeckError, UsageError, find_shortage
-from specdeck.engine.metrics.exposition import LOOPBACK
 from specdeck.engine.paths import locations
 
 if TYPE_CHECKING:

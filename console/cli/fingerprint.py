@@ -20,6 +20,7 @@ from specdeck.console.cli.output import emit, log, print_lines, print_verdict
 from specdeck.console.cli.output_file import OutputFile
 from specdeck.console.cli.print_queue import work_beside_output
 from specdeck.engine.client import event_loop
+from specdeck.engine.client.address import LOOPBACK
 from specdeck.engine.client.webhook import Webhook
 from specdeck.engine.errors import UsageError
 from specdeck.engine.fingerprint.compare import Comparison, compare, leaves
@@ -28,7 +29,6 @@ from specdeck.engine.fingerprint.fingerprint import STALLED_S, Fingerprint, Prog
 from specdeck.engine.fingerprint.name import is_name, layer_of, own_part
 from specdeck.engine.fingerprint.name_check import DOUBTS, check_names
 from specdeck.engine.fingerprint.pins import PinFile, read_pin
-from specdeck.engine.metrics.exposition import LOOPBACK
 from specdeck.engine.operations.drift import (
     Drift,
     DriftEvent,

@@ -8,6 +8,8 @@ from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from specdeck.engine.errors import UsageError
 
+LOOPBACK = "127.0.0.1"
+"""Other machines do not reach it: who wants them to says so."""
 _TAILS = ("/v1/specdeck", "/metrics", "/v1")
 _LONG = 1000
 """Characters of a URL."""

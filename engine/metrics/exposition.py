@@ -5,15 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specdeck.engine.client.address import LOOPBACK
 from specdeck.engine.errors import UsageError
 from specdeck.engine.files import write_whole
 from specdeck.engine.protocol.codec import mend_text
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
-
-LOOPBACK = "127.0.0.1"
-"""Other machines do not reach it: who wants them to says so."""
 
 _LONGEST_LABEL = 1_000
 """Characters of a label's value."""
