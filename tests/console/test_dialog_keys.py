@@ -25,7 +25,6 @@ WAYS = {
     "live": (),
     "tuning": ("u",),
     "requests": ("r",),
-    "why": ("y",),
     "check": ("d",),
     "fingerprint": ("f",),
     "parameters": ("p",),
@@ -55,6 +54,9 @@ async def test_no_key_behind_that_of_a_dialog_steers(
         return TunedEngine(kit.run(5, state), client)
 
     names = [one for one in keys.of(place) if one.id not in PASSED_OVER]
+    if place != "live":  # what several screens have in common is tried there
+        common = set(keys.GROUPS["live"])
+        names = [one for one in names if one.group not in common or one.id == "view.copy"]
     names = [one for one in names if not one.action.startswith("app.open_screen")]
     opened = []
     for key in [one.keys[0] for one in names]:
