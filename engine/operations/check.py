@@ -236,8 +236,6 @@ class ArmPair:
         self._retry = Retry(options.retry_s, on_notice=on_notice)
         self._engines = serving, reference
         self._stack = AsyncExitStack()
-        self._drafted_before: float | None = None
-        """Tokens that another engine as the reference had drafted before it was asked."""
         self.arms: tuple[Arm, Arm]
         self.askers: tuple[Asker, Asker]
         """Serving and reference; their `pieces` are the streams of a split screen."""
@@ -251,7 +249,6 @@ class ArmPair:
             self.arms = await describe_hard(*clients, self.options.model, self._retry)
             if reference is not serving:  # as where one is measured alone
                 await refuse_itself(*clients)
-            self._drafted_before = await self._fetch_drafted(reference)
         ours = self._http(serving)
         theirs = ours if reference is None else self._http(reference)
         one, other = self.arms
@@ -328,11 +325,11 @@ class ArmPair:
             return arm.speculates or by_counters
         return False if arm.is_idle and await self._is_idle_now(arm, reference) else None
 
-    async def has_reference_drafted(self) -> bool | None:
-        """Whether another engine as the reference drafted since the beginning, by its counters."""
-        before, reference = self._drafted_before, self._engines[1]
-        now = None if before is None or reference is None else await self._fetch_drafted(reference)
-        return None if before is None or now is None else has_drafted(before, now)
+    async def fetch_drafted_by_reference(self) -> float | None:
+        """Tokens that another engine as the reference has drafted for anybody; None where there is
+        none, or it does not say."""
+        reference = self._engines[1]
+        return None if reference is None else await self._fetch_drafted(reference)
 
     async def has_turned_idle(self) -> bool:
         """Whether the serving engine says that it drafts nothing, and did not in the beginning."""
@@ -458,6 +455,7 @@ async def run_sampled_check(
     held_s: float = HELD_S,
 ) -> AsyncGenerator[SampledEvent, None]:
     """Compares the distributions of both arms at temperature > 0; begins anew each time."""
+    before = await pair.fetch_drafted_by_reference()
     yield ArmsReady(pair.arms)
     async with aclosing(
         compare_distributions(
@@ -471,12 +469,13 @@ async def run_sampled_check(
     ) as events:
         async for event in events:
             if isinstance(event, Distributions):
+                replaced = await pair.find_replaced()
+                now = None if before is None else await pair.fetch_drafted_by_reference()
+                drafted = None if before is None or now is None else has_drafted(before, now)
                 event = doubt_arms(
                     event,
-                    replaced=await pair.find_replaced(),
-                    reference_drafts=await pair.has_drafting_reference(
-                        await pair.has_reference_drafted()
-                    ),
+                    replaced=replaced,
+                    reference_drafts=await pair.has_drafting_reference(drafted),
                     turned_idle=await pair.has_turned_idle(),
                 )
                 run = sampled_run(event, prompts, pair.wall())

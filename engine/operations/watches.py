@@ -190,10 +190,10 @@ def latest_check(store: Path, url: str) -> CheckOutcome | None:
     """
     with Store(store) as opened:
         runs = Checks(opened).history(url, limit=1)
-    if not runs or runs[0].finished is None or runs[0].summary is None:
+    run = next(iter(runs), None)
+    if run is None or run.finished is None or run.summary is None:
         return None
-    run = runs[0]
-    return CheckOutcome(runs[0].finished, *read_counts(run), read_verdict(run), read_excess(run))
+    return CheckOutcome(run.finished, *read_counts(run), read_verdict(run), read_excess(run))
 
 
 class Watches:
