@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specdeck.engine.client.address import LOOPBACK
 from specdeck.engine.errors import UsageError
 from specdeck.engine.files import write_whole
 from specdeck.engine.protocol.codec import mend_text
@@ -30,7 +29,7 @@ class Exposition:
         """A label's value: what an engine says of itself, as it can be encoded; empty for None."""
         return mend_text((text or "")[:_LONGEST_LABEL])
 
-    def serve(self, port: int, address: str = LOOPBACK) -> None:
+    def serve(self, port: int, address: str = "127.0.0.1") -> None:
         """Answers a Prometheus on `port` of one address for as long as the process runs.
 
         Raises UsageError for a port that cannot be bound.
