@@ -173,18 +173,30 @@ class TrialStopped:
     undo: str | None = None
     """The command that takes a kept change back."""
     error: EngineError | None = None
+    state: str | None = None
+    """Of what was taken back: a knob as the engine's state has it still; None where it is back."""
+    unread: SpecdeckError | None = None
+    """Why the state could not be looked at."""
 
     def line(self) -> str:
         """For a person.
 
         >>> TrialStopped("leased", 10.0).line()
         'the engine reverts the change within 10 s'
+        >>> TrialStopped("taken_back", 10.0, state="k=3").line()
+        'NOT reverted: the engine says that it reverted the change, and its state has k=3'
         """
         if self.error is not None:
             return str(self.error)
         if self.trial is not None:
             undo = f"; undo: {self.undo}" if self.undo else ""
             return f"the trial had ended: {self.trial.state}{undo}"
+        if self.state is not None:
+            reverted = "the engine says that it reverted the change"
+            return f"NOT reverted: {reverted}, and its state has {self.state}"
+        if self.unread is not None:
+            reverted = "the engine says that it reverted the change"
+            return f"{reverted}; its state cannot be read: {self.unread}"
         if self.end == "taken_back":
             return "the change is reverted"
         return f"the engine reverts the change within {self.lease_s:g} s"
@@ -312,7 +324,10 @@ class TrialRunner:
             yield TrialSeen(trial, tuning)
 
     async def take_back(self, reason: str = "interrupted") -> TrialStopped:
-        """Has the engine take the change back at once, unless the trial is over."""
+        """Has the engine take the change back at once, unless the trial is over.
+
+        What it says that it took back is held against its state.
+        """
         leased = TrialStopped("leased", self._lease_s)
         if self._number is None and self._first is None:
             return leased  # whose trial is under way cannot be told
@@ -337,11 +352,28 @@ class TrialRunner:
             origin="undo",
         )
         try:
-            await self._client.put(cancel)
+            cancelled = await self._client.put(cancel)
         except SpecdeckError:
             return leased
-        self._note_end(replace(trial, state="reverted", reason=reason))
-        return TrialStopped("taken_back", self._lease_s)
+        other, unread = None, None
+        try:
+            other = self._find_left(trial, cancelled, await self._client.state())
+        except SpecdeckError as error:
+            unread = error
+        reverted = replace(trial, state="reverted", reason=reason)
+        self._note_end(
+            reverted, TrialEnded(reverted, tuning, self._observed, self._observed_after_ms, other)
+        )
+        return TrialStopped("taken_back", self._lease_s, state=other, unread=unread)
+
+    def _find_left(
+        self, trial: TrialTuning, cancelled: AppliedChange, state: EngineState
+    ) -> str | None:
+        """A knob that `state` has otherwise than before the trial; None also where the engine has
+        been restarted or changed since `cancelled`.
+        """
+        is_since = state.instance != self._start or state.version > cancelled.version
+        return None if is_since else find_other_knob(state, trial.before)
 
     @property
     def _number(self) -> int | None:

@@ -47,6 +47,8 @@ class JudgingEngine:
     now: float = 0.0
     deaf_to_renewals: int = 0
     deaf_to_cancels: bool = False
+    keeps_what_is_cancelled: bool = False
+    """Whether its knobs stay on trial, whatever it answers to a cancel."""
     named: int | None = None
     """The trial's number in the answer to a change; an older plugin names none."""
     number: int = 1
@@ -71,6 +73,8 @@ class JudgingEngine:
     tries: dict[str, Any] = field(default_factory=lambda: {"k": 3})
     is_deaf: bool = False
     """Whether its k stays as it was, whatever it tells of its trial."""
+    is_mute: bool = False
+    """Whether it does not tell its state."""
     version: int = 1
     changed: LastChange | None = None
     """By whom, as its state has it."""
@@ -95,11 +99,15 @@ class JudgingEngine:
                 self.loses, lost = None, self.loses
                 self.states = self.states if lost == "reply" else ["kept"]
                 raise httpx.RemoteProtocolError("Server disconnected without sending a response.")
+            if self.asked[-1].get("cancel") and not self.keeps_what_is_cancelled:
+                self.said = "reverted"
             knobs = {"before": {"k": 5}, "applied": {"k": 5}}
             return httpx.Response(200, json={**knobs, "version": 1, "step": 7, "trial": self.named})
         if request.url.path == "/metrics":
             return httpx.Response(200, text=self.page())
         if request.url.path.endswith("/state"):
+            if self.is_mute:
+                raise httpx.ConnectError("refused")
             return httpx.Response(200, json=self.state().as_json())
         state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
         if isinstance(state, Exception):
@@ -553,6 +561,26 @@ async def test_a_take_back_that_does_not_get_through_is_left_to_the_lease() -> N
     assert (end.end, end.line()) == ("leased", "the engine reverts the change within 10 s")
     end, asked = await stopped(JudgingEngine(["changed", GONE], named=1))
     assert (end.end, asked) == ("leased", [])
+
+
+async def test_a_take_back_that_the_state_contradicts_is_not_called_one() -> None:
+    engine = JudgingEngine(["changed"], named=1, keeps_what_is_cancelled=True)
+    end, _ = await stopped(engine)
+    assert end.state == "k=3"
+    assert end.line().startswith("NOT reverted: ")
+    assert "the engine's state has k=3" in lines(engine)[-1][2]
+    # Somebody else's change since says nothing of it.
+    end, _ = await stopped(
+        JudgingEngine(["changed"], named=1, keeps_what_is_cancelled=True, version=2)
+    )
+    assert (end.state, end.line()) == (None, "the change is reverted")
+
+
+async def test_a_take_back_whose_state_cannot_be_read_says_so() -> None:
+    end, _ = await stopped(JudgingEngine(["changed"], named=1, is_mute=True))
+    assert end.line().startswith(
+        "the engine says that it reverted the change; its state cannot be read: "
+    )
 
 
 async def test_a_trial_whose_attendant_is_cancelled_can_be_taken_back() -> None:
