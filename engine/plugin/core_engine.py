@@ -84,7 +84,13 @@ class CoreEngine:
             # As many steps as vLLM has under way at once: more with stages of a pipeline.
             batches = getattr(self._core.vllm_config, "max_concurrent_batches", 1)
             settle = max(2 if self._build.asynchronous else 1, batches)
-            self._recorder = Recorder(self._scheduler, self._build.k_max, listener, settle=settle)
+            self._recorder = Recorder(
+                self._scheduler,
+                self._build.k_max,
+                listener,
+                settle=settle,
+                count_pins=self._pins.count_in,
+            )
             self._listen_for_drafts()
         self._weights = WeightWatch(self._core, listener.on_new_weights)
 

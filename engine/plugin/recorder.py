@@ -6,7 +6,7 @@ import functools
 import inspect
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 from operator import add, attrgetter
 from time import monotonic
@@ -39,13 +39,18 @@ class Recorder:
         listener: StepListener,
         *,
         settle: int = 1,
+        count_pins: Callable[[Iterable[str]], tuple[int, int]] = lambda scheduled: (0, 0),
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        """`settle` is that of `StepOrder`; `clock` times the pause after a failure, in seconds."""
+        """`settle` is that of `StepOrder`; `clock` times the pause after a failure, in seconds.
+
+        `count_pins` gives the last two fields of a step, by the ids of its requests.
+        """
         self._scheduler = scheduler
         self._before_step = listener.before_step
         self._after_step = listener.after_step
         self._order = StepOrder(settle)
+        self._count_pins = count_pins
         self.ring: deque[Step] = deque(maxlen=REMEMBERED_STEPS)
         """The last steps, oldest first."""
         self.scheduled = 0
@@ -160,6 +165,7 @@ class Recorder:
             # A request that decodes is given one token and those it verifies.
             max(0, tokens - requests - verifying),
             *self._order.follow(number, k),
+            *self._count_pins(output.num_scheduled_tokens),
         )
         self.ring.append(step)
         if self.on_drafts is not None and not number % EVERY:

@@ -174,7 +174,8 @@ class Meter:
             return
         self.seconds += seconds
         self._steps += 1
-        if not (step.k or step.verified):
+        # Where all are pinned, drafts that nobody may have say nothing of what drafts gain.
+        if not (step.k or step.verified) or step.pinned == step.requests:
             return
         steps, spent, gained = self._block
         if not steps:
@@ -182,7 +183,8 @@ class Meter:
         alone = self._alone
         if alone:
             prefill = step.prefill
-            worth = alone * (step.as_steps if prefill else step.committed / step.requests)
+            is_plain = not (prefill or step.pinned)
+            worth = alone * (step.committed / step.requests if is_plain else step.as_steps)
             if self._of_prompt:
                 worth += self._of_prompt * (prefill - self._prompts.mean)
             self._speculating += seconds

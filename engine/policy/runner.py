@@ -239,12 +239,13 @@ class PolicyRunner:
         if known.closed:
             self._enter(here)
         seconds = step.seconds
-        if seconds is None:
+        if seconds is None or step.pinned == step.requests:
             return
         if step.k or step.verified:
             prefill, mean = step.prefill, known.prompts.mean
             self._spent += seconds
-            self._as_steps += step.as_steps if prefill else step.committed / step.requests
+            is_plain = not (prefill or step.pinned)
+            self._as_steps += step.committed / step.requests if is_plain else step.as_steps
             if mean:
                 self._prompts += prefill - mean
         else:

@@ -45,23 +45,43 @@ class Step(NamedTuple):
     """Tokens that each draft verified in this step was to have: the k of the step before."""
     settled: bool = False
     """Whether k has been the same for so long that `seconds` is what this k costs."""
+    pinned: Count = 0
+    """Of the requests, those pinned to k = 0: no k of the engine's is for them."""
+    pinned_k: DraftLength = 0
+    """The smallest k above 0 that a request of the step is pinned to; 0 without."""
 
     @property
     def as_steps(self) -> float:
-        """How many steps target-only would have taken for its tokens.
+        """How many steps target-only would have taken for its tokens, of those who may draft.
 
         >>> Step(1, 0.0, 2, 8, 3, 2, 6, 3, 0.01, 5).as_steps
         2.5
+        >>> Step(1, 0.0, 4, 8, 3, 2, 6, 3, 0.01, 7, pinned=2).as_steps
+        2.5
         """
-        if not self.prefill:
-            return self.committed / self.requests
-        alone = self.committed - self.accepted  # a request whose prompt is computed has no draft
-        return self.committed / alone if alone > 0 else 1.0
+        alone = self.requests
+        if self.prefill:
+            alone = self.committed - self.accepted  # whose prompt is computed has no draft
+        # Those who asked for none gain nothing by them, and choose for nobody else.
+        alone -= self.pinned
+        return (self.committed - self.pinned) / alone if alone > 0 else 1.0
+
+    @property
+    def learned(self) -> int:
+        """The positions of its drafts that tell something of acceptance.
+
+        Beyond a request's own k there is nothing to accept, and it counts among the drafts.
+        """
+        pinned_k, verified = self.pinned_k, self.verified
+        return pinned_k if 0 < pinned_k < verified else verified
 
     def as_json(self) -> dict[str, Any]:
         """The step for the wire; what follows from the order of steps is left to the reader."""
         found = self._asdict()
         del found["verified"], found["settled"]
+        for name in ("pinned", "pinned_k"):  # that hardly any step has
+            if not found[name]:
+                del found[name]
         return found
 
     @classmethod

@@ -103,6 +103,14 @@ def test_prompt_tokens_are_told_from_decoded_ones(scheduler: Scheduler) -> None:
     assert recorder.ring[-1].prefill == 39
 
 
+def test_a_step_says_who_of_it_is_pinned(scheduler: Scheduler) -> None:
+    recorder = Recorder(scheduler, 3, Listener(), count_pins=lambda names: (len(list(names)), 2))
+    step(scheduler, (3, 2))
+    (record,) = recorder.ring
+    assert (record.pinned, record.pinned_k) == (1, 2)
+    assert Step.from_json(record.as_json()) == record._replace(verified=0, settled=False)
+
+
 @pytest.mark.parametrize("call", ["before_step", "after_step"])
 def test_a_failure_of_ours_ends_our_part_and_not_the_engine(
     scheduler: Scheduler, call: str, caplog: pytest.LogCaptureFixture

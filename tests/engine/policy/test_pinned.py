@@ -1,0 +1,94 @@
+"""Requests with a k of their own choose for nobody else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from tests.engine.policy.conftest import TEXTS, Simulated
+
+from specdeck.engine.policy.breaker import Breaker
+from specdeck.engine.policy.estimates import Estimates
+from specdeck.engine.policy.fixed import Fixed
+from specdeck.engine.policy.goodput import Goodput
+from specdeck.engine.policy.parameters import BreakerParameters, GoodputParameters
+from specdeck.engine.policy.runner import PolicyRunner
+from specdeck.engine.policy.step import Step
+
+
+@dataclass
+class Mixed(Simulated):
+    """Some requests of each step are pinned to k = 0."""
+
+    pinned: int = 0
+
+    def step(self, text: str, requests: int, k: int) -> Step:
+        free = requests - self.pinned
+        seen = super().step(text, free, k)
+        more = self.cost.seconds(requests, 0) - self.cost.seconds(free, 0)
+        self.t += more
+        return seen._replace(
+            t=self.t,
+            requests=requests,
+            tokens=seen.tokens + self.pinned,
+            drafts=seen.drafts if free else 0,
+            seconds=(seen.seconds or 0.0) + more,
+            committed=seen.committed + self.pinned,
+            pinned=self.pinned,
+        )
+
+
+def guarded(k: int | None) -> tuple[PolicyRunner, Breaker]:
+    known = Estimates(5)
+    breaker = Breaker(BreakerParameters(), known)
+    policy = Goodput(GoodputParameters(), known, k=5) if k is None else Fixed(k, k_max=5)
+    return PolicyRunner(policy, known, breaker=breaker), breaker
+
+
+def test_pinned_requests_teach_nothing_of_acceptance() -> None:
+    alone, beside = Estimates(5), Estimates(5)
+    for known, engine in ((alone, Simulated()), (beside, Mixed(pinned=8))):
+        pinned = getattr(engine, "pinned", 0)
+        for _ in range(400):
+            known.add(engine.step("predictable", 2 + pinned, 5))
+    assert beside.acceptance.survival == pytest.approx(alone.acceptance.survival)
+    assert beside.acceptance.survival[4] > 0.3
+
+
+@pytest.mark.parametrize("k", [5, None])
+def test_pinned_requests_open_no_breaker_and_move_no_k(k: int | None) -> None:
+    engine = Mixed(pinned=10)
+    runner, breaker = guarded(k)
+    chosen: list[int] = []
+    engine.drive(runner, "predictable", 12, 60, lambda seen: chosen.append(seen.k))
+    assert breaker.state == "closed"
+    assert sum(chosen[200:]) / len(chosen[200:]) > 4.5
+
+
+def test_pinned_requests_alone_open_no_breaker() -> None:
+    engine = Mixed(pinned=12)
+    runner, breaker = guarded(5)
+    engine.drive(runner, "predictable", 12, 60)
+    assert breaker.state == "closed"
+
+
+def test_a_collapse_beside_pinned_requests_opens_the_breaker_all_the_same() -> None:
+    engine = Mixed(pinned=4)
+    runner, breaker = guarded(5)
+    engine.drive(runner, "hard", 12, 30)
+    assert breaker.state != "closed"
+
+
+def test_a_request_with_a_smaller_k_says_nothing_of_deeper_positions() -> None:
+    known, engine = Estimates(5), Simulated()
+    for _ in range(200):
+        known.add(engine.step("predictable", 2, 5))
+    before = list(known.acceptance.survival)
+    for _ in range(200):
+        seen = engine.step("predictable", 8, 5)
+        # Six of the eight have no token beyond the first.
+        deep = tuple(round(count / 4) for count in seen.accepted_per_position[1:])
+        accepted = (seen.accepted_per_position[0], *deep)
+        known.add(seen._replace(accepted_per_position=accepted, accepted=sum(accepted), pinned_k=1))
+    assert known.acceptance.survival == pytest.approx(before, abs=0.1)
+    assert known.acceptance.survival[0] == pytest.approx(TEXTS["predictable"][0], abs=0.05)
