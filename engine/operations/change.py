@@ -176,12 +176,13 @@ class ChangeNotObserved:
         return f"not observed: {_UNOBSERVED[self.reason]}{also}"
 
 
+FORGOTTEN = "the engine was restarted and has forgotten it"
 _UNOBSERVED: dict[Unobserved, str] = {
     "no_traffic": "the engine generated nothing after the change",
     "no_draft": "no draft was verified in time after the change",
     "no_counter": "the engine's metrics do not count its drafts",
     "superseded": "a newer change took its place",
-    "restarted": "the engine was restarted and has forgotten it",
+    "restarted": FORGOTTEN,
     "unreachable": "the engine gave no answer",
     "contradicted": "the engine's state is another",
 }

@@ -23,6 +23,7 @@ from specdeck.engine.metrics.sample import Sample
 from specdeck.engine.metrics.window import Window, between
 from specdeck.engine.operations.assignments import format_undo
 from specdeck.engine.operations.change import (
+    FORGOTTEN,
     LOST,
     ChangeApplied,
     ChangeClient,
@@ -109,11 +110,19 @@ class TrialEnded:
     """The engine's state in the end, whoever has changed it since; None where it is not known."""
     error: SpecdeckError | None = None
     """Why it is not known."""
+    restarted: bool = False
+    """Whether that state is of another start, which knows nothing of the trial."""
+
+    @property
+    def is_forgotten(self) -> bool:
+        """Whether a change that was kept is gone with the engine's former life."""
+        return self.restarted and self.trial.state == "kept"
 
     @property
     def is_contradicted(self) -> bool:
         """Whether the engine shows itself that the end it tells of is none."""
-        return self.state is not None or self.counted_k is not None or self.is_unmeasured
+        is_otherwise = self.state is not None or self.counted_k is not None
+        return is_otherwise or self.is_unmeasured or self.is_forgotten
 
     @property
     def is_unmeasured(self) -> bool:
@@ -144,6 +153,8 @@ class TrialEnded:
 
     def line(self) -> str:
         """Of a contradicted one, for a person."""
+        if self.is_forgotten:
+            return f"NOT in force: {FORGOTTEN}"
         if self.state is None and self.counted_k is not None:
             shown = f"its counters show k {self.counted_k:.1f}"
             return f"NOT made: the engine says that it kept the change, and {shown}"
@@ -431,14 +442,16 @@ class TrialRunner:
             state = await self._retry.answer(self._client.state)
         except SpecdeckError as error:
             return replace(end, counted_k=self._find_excess(trial, None), error=error)
-        found = state if state.instance == tuning.instance else None
-        if found is None or found.version > tuning.version:
-            return replace(end, counted_k=self._find_excess(trial, None), found=found)
-        if self._is_changed_since(trial, found):
-            return replace(end, found=found)
-        other = find_other_knob(found, end.left)
-        counted = self._find_excess(trial, found) if other is None else None
-        return replace(end, state=other, counted_k=counted, found=found)
+        end = replace(end, found=state)
+        if state.instance != tuning.instance:
+            return replace(end, counted_k=self._find_excess(trial, None), restarted=True)
+        if state.version > tuning.version:
+            return replace(end, counted_k=self._find_excess(trial, None))
+        if self._is_changed_since(trial, state):
+            return end
+        other = find_other_knob(state, end.left)
+        counted = self._find_excess(trial, state) if other is None else None
+        return replace(end, state=other, counted_k=counted)
 
     def _is_changed_since(self, trial: TrialTuning, state: EngineState) -> bool:
         """Whether somebody else has changed the engine since the trial began, which stands."""
@@ -555,6 +568,8 @@ def _list_doubts(end: TrialEnded | None) -> Iterator[str]:
         return
     if end.state is not None:
         yield f"the engine's state has {end.state}"
+    if end.restarted:
+        yield FORGOTTEN
     if end.counted_k is not None:
         yield f"the counters show k {end.counted_k:.1f}"
     if end.is_unmeasured:

@@ -436,7 +436,6 @@ def change_of(origin: Origin, t: float) -> LastChange:
     ("told", "is_told"),
     [
         ({"version": 2}, False),  # of later than the trial's end
-        ({"instance": "two"}, False),
         ({"changed": change_of("operator", 9.0)}, False),
         ({"changed": change_of("trial", 9.0)}, True),
         ({"changed": change_of("operator", 0.5)}, True),  # of before the trial
@@ -450,12 +449,22 @@ async def test_a_change_by_somebody_else_is_no_contradiction_of_a_trial(
     def change(event: TrialEvent) -> None:
         if isinstance(event, TrialSeen):
             for name, value in told.items():
-                if name != "instance":
-                    setattr(engine, name, value)
+                setattr(engine, name, value)
 
-    if "instance" in told:
-        engine.state = lambda: engine_state(**told)  # type: ignore[method-assign]
     assert ended(await engine.attended(change)).is_contradicted is is_told
+
+
+@pytest.mark.parametrize("end", ["kept", "reverted"])
+async def test_a_change_that_a_restart_has_forgotten_is_not_said_to_be_kept(end: str) -> None:
+    engine = JudgingEngine(["baseline", end])
+    engine.state = lambda: engine_state(instance="two", k=5, k_set=5)  # type: ignore[method-assign]
+    found = ended(await engine.attended())
+    assert (found.is_contradicted, found.in_force) == (end == "kept", {"k": 5})
+    if end == "kept":
+        assert found.line() == "NOT in force: the engine was restarted and has forgotten it"
+    assert lines(engine)[-1][2] == (
+        f"trial {end}: better; the engine was restarted and has forgotten it"
+    )
 
 
 @pytest.mark.parametrize("tries", [{}, {"k": 5}, {"policy": "goodput"}])
@@ -568,7 +577,7 @@ async def test_a_take_back_that_the_state_contradicts_is_not_called_one() -> Non
     end, _ = await stopped(engine)
     assert end.state == "k=3"
     assert end.line().startswith("NOT reverted: ")
-    assert "the engine's state has k=3" in lines(engine)[-1][2]
+    assert "the engine's state has k=3" in str(lines(engine)[-1][2])
     # Somebody else's change since says nothing of it.
     end, _ = await stopped(
         JudgingEngine(["changed"], named=1, keeps_what_is_cancelled=True, version=2)
