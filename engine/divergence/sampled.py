@@ -27,10 +27,12 @@ from specdeck.engine.divergence.scoring import Scorer, Scores
 from specdeck.engine.divergence.statistics import Rate, holm
 from specdeck.engine.divergence.verdict import (
     IDLE,
+    NOT_DRAFTED,
     NOT_PINNED,
     REFERENCE_DRAFTED,
     TURNED_IDLE,
     Verdict,
+    explain_idle_by_word,
     explain_mixed,
     explain_pins,
     explain_refused,
@@ -64,6 +66,10 @@ class Coverage:
     """Those of them during which it drafted nothing."""
     served_pins: int = 0
     """Prompts whose serving draws all name a pin."""
+    looked: int = 0
+    """Prompts after which the engine said whether it drafts."""
+    idle_by_word: int = 0
+    """Those of them after which it said that it drafts nothing."""
     drafted: float | None = None
     """The engine's counter of drafted tokens when last looked at.
 
@@ -77,6 +83,12 @@ class Coverage:
             self.known += 1
             self.idle += now == self.drafted
         self.drafted = now
+
+    def note_word(self, is_idle: bool | None) -> None:
+        """Takes in what the engine says of itself after a prompt; None where it says nothing."""
+        if is_idle is not None:
+            self.looked += 1
+            self.idle_by_word += is_idle
 
 
 def judge_draws(
@@ -132,6 +144,7 @@ def doubt_pass(
     if judged.word != "pass":
         return judged
     wanted, idle = samples_wanted(prompts), Rate(shown.idle, shown.known)
+    by_word = Rate(shown.idle_by_word, shown.looked)
     if (few := explain_refused(refused, prompts)) is not None:
         why = few
     elif not is_pinned:
@@ -143,7 +156,9 @@ def doubt_pass(
     elif samples < wanted:
         why = f"{samples} continuations are too few to show any difference: at least {wanted} would"
     elif idle.rate == 1.0 or (idle.rate is None and is_idle):
-        why = "the serving arm drafted nothing, so speculation was not tried"
+        why = NOT_DRAFTED
+    elif (by_word.rate or 0.0) > IDLE:
+        why = explain_idle_by_word(by_word, "prompts")
     elif (idle.rate or 0.0) > IDLE and not by_text:
         why = f"nothing was drafted during {idle.count} of {idle.of} prompts"
     elif visible is None:
@@ -291,13 +306,15 @@ async def compare_distributions(
     *,
     pace: Pacer | None,
     fetch_drafted: Callable[[], Awaitable[float | None]],
+    fetch_word: Callable[[], Awaitable[bool | None]],
     private: bool = False,
     clock: Callable[[], float] = time.monotonic,
 ) -> AsyncGenerator[DrawProgress | Distributions, None]:
     """Draws from both arms, prompt by prompt, and ends with what the draws say.
 
-    `fetch_drafted` gives the tokens that the serving engine has drafted for anybody. What is
-    cut short begins anew: the draws of some prompts are of no use without those of the others.
+    `fetch_drafted` gives the tokens that the serving engine has drafted for anybody, and
+    `fetch_word` whether it says that it drafts nothing. What is cut short begins anew: the draws
+    of some prompts are of no use without those of the others.
     """
     import numpy as np
 
@@ -322,6 +339,7 @@ async def compare_distributions(
             proof.hold(drawn[1:])
         shown.served_pins += drawn[0].names_pin
         shown.count(await fetch_drafted(), [*serving, *reference])
+        shown.note_word(await fetch_word())
         await scorer.score(*drawn)
         one = await asyncio.to_thread(permute, serving, reference, rounds, random)
         other = await asyncio.to_thread(permute, again, reference, rounds, random)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from specdeck.engine.divergence.arms import Name
@@ -18,6 +18,7 @@ REFERENCE_DRAFTED = "the reference drafted as well, so it is not the target alon
 NOT_PINNED = "nothing shows that the reference's requests were left without drafts"
 """Of a soft one by their pin, of a hard one by its engine."""
 
+NOT_DRAFTED = "the serving arm drafted nothing, so speculation was not tried"
 TURNED_IDLE = "the serving engine drafts nothing in the end, and does not say since when"
 
 
@@ -86,19 +87,21 @@ class Verdict:
     defect: bool = False
     """Whether a single answer proves it, whatever the rates are."""
     untried: bool = False
-    """Whether the check is none of speculation, whatever the rates are."""
+    """Whether the check says nothing of speculation, whatever the rates are: none was tried, or
+    the reference is unsound."""
 
 
 def judge(found: CheckEvidence, threshold: float) -> Verdict:
     """Weighs the rate against the threshold *and* the floor, and a defect above both."""
     if not found.mismatches.of:
         return Verdict("inconclusive", "no prompt was answered by both arms", untried=True)
-    if (defect := _defect(found)) is not None:
-        return defect
-    if found.drafted == 0:
-        text = "the serving arm drafted nothing, so speculation was not tried"
-        return Verdict("inconclusive", text, untried=True)
-    return _doubt(found, _rate(found, threshold))
+    gap = _find_gap(found)
+    verdict = _defect(found) or _doubt(found, _rate(found, threshold), gap)
+    if gap is None:
+        return verdict
+    # A canary's night is no good one by its rate alone.
+    reason = gap if verdict.reason == gap else f"{verdict.reason}; {gap}"
+    return replace(verdict, reason=reason, untried=True)
 
 
 def _defect(found: CheckEvidence) -> Verdict | None:
@@ -126,12 +129,14 @@ def _defect(found: CheckEvidence) -> Verdict | None:
         p = above(mine, Rate(found.floor_material, found.mismatches.of))
         if p is None or p > SIGNIFICANT:
             again = f"{said}, and the reference does that against itself as well"
-            return Verdict("inconclusive", again)
+            return Verdict("inconclusive", again, untried=True)
     return Verdict("fail", said, defect=True)
 
 
-def _doubt(found: CheckEvidence, weighed: Verdict) -> Verdict:
-    """What was `weighed`, unless there may be a defect, or a pass rests on idle answers."""
+def _doubt(found: CheckEvidence, weighed: Verdict, gap: str | None) -> Verdict:
+    """What was `weighed`, unless there may be a defect, or a pass would rest on a `gap`."""
+    if found.drafted == 0:
+        return Verdict("inconclusive", NOT_DRAFTED)
     if weighed.word != "fail" and found.unconfirmed:
         cases = format_count(found.unconfirmed, "material difference")
         were = "was" if found.unconfirmed == 1 else "were"
@@ -140,22 +145,19 @@ def _doubt(found: CheckEvidence, weighed: Verdict) -> Verdict:
         )
         return Verdict("inconclusive", text)
     if found.reference_differs:
-        prompts = format_count(found.reference_differs, "prompt")
-        text = (
-            f"the reference differs for {prompts}: both arms were sure, and the target, fed the"
-            " answer again, sides with serving"
-        )
-        return Verdict("inconclusive", text)
-    if weighed.word != "fail" and found.unsound:
-        return Verdict("inconclusive", explain_unsound(found.unsound))
-    if weighed.word == "fail" or (missing := _find_gap(found)) is None:
-        return weighed
-    return Verdict("inconclusive", missing, untried=True)
+        return Verdict("inconclusive", explain_difference(found.reference_differs))
+    return weighed if weighed.word == "fail" or gap is None else Verdict("inconclusive", gap)
 
 
 def _find_gap(found: CheckEvidence) -> str | None:
     """What a pass cannot rest on."""
     prompts, idle = found.mismatches.of, found.idle
+    if found.drafted == 0:
+        return NOT_DRAFTED
+    if found.reference_differs:
+        return explain_difference(found.reference_differs)
+    if found.unsound:
+        return explain_unsound(found.unsound)
     if found.mixed is not None:
         return explain_mixed(found.mixed)
     if found.empty > IDLE * prompts:
@@ -172,10 +174,7 @@ def _find_gap(found: CheckEvidence) -> str | None:
     if (pins := found.pins_served) is not None and (pins.rate or 0.0) > IDLE:
         return explain_pins("serving answers", pins)
     if (stopped := found.idle_by_word) is not None and (stopped.rate or 0.0) > IDLE:
-        return (
-            f"the serving engine drafted nothing by its own word at {stopped.count} of"
-            f" {stopped.of} answers"
-        )
+        return explain_idle_by_word(stopped, "answers")
     if found.turned_idle:
         return TURNED_IDLE
     if found.drafts_lost:
@@ -196,11 +195,26 @@ def explain_refused(refused: int, answered: int) -> str | None:
     return f"{refused} of {asked} prompts were refused by an arm, and so not checked"
 
 
+def explain_idle_by_word(found: Rate, what: str) -> str:
+    """Why a pass is none where the engine said at so many of `what` that it drafts nothing."""
+    return (
+        f"the serving engine drafted nothing by its own word at {found.count} of {found.of} {what}"
+    )
+
+
 def explain_pins(what: str, found: Rate) -> str:
     """Why a pass is none where so many of `what` name a pin, none of which is asked for."""
     return (
         f"{found.count} of {found.of} {what} name a pin, as those of the reference:"
         " speculation was not tried in them"
+    )
+
+
+def explain_difference(prompts: int) -> str:
+    """Why nothing is known by a reference that is wrong in so many prompts."""
+    return (
+        f"the reference differs for {format_count(prompts, 'prompt')}: both arms were sure, and the"
+        " target, fed the answer again, sides with serving"
     )
 
 

@@ -308,9 +308,17 @@ class ArmPair:
             is_due = sums.count is not None and sums.requests > sums.counted_answers
             if engine is not None and (is_due or not sums.requests):
                 sums.note_count(await self._fetch_drafted(engine))
-        serving, sums = self.arms[0], totals.serving
-        if serving.facts.mode is not None and sums.requests > sums.looked_answers:
-            sums.note_word(is_idle=await self._is_idle_now(serving, self._engines[0]))
+        sums = totals.serving
+        if sums.requests > sums.looked_answers and (word := await self.fetch_word()) is not None:
+            sums.note_word(is_idle=word)
+
+    async def fetch_word(self) -> bool | None:
+        """Whether the serving engine says at this moment that it drafts nothing; None without the
+        plugin."""
+        serving = self.arms[0]
+        if serving.facts.mode is None:
+            return None
+        return await self._is_idle_now(serving, self._engines[0])
 
     async def has_drafting_reference(self, by_counters: bool | None) -> bool | None:
         """Whether another engine as the reference drafts, by its counters or its word; None where
@@ -464,6 +472,7 @@ async def run_sampled_check(
             sampling,
             pace=pair.pacer(),
             fetch_drafted=pair.fetch_drafted,
+            fetch_word=pair.fetch_word,
             private=pair.options.private,
         )
     ) as events:

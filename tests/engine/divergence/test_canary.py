@@ -52,6 +52,39 @@ async def test_a_night_in_which_nothing_was_tried_counts_for_nothing(bench: Benc
     assert (await night(bench, {})).canary.nights == 3
 
 
+@pytest.mark.parametrize("ties", [0, 9])
+@pytest.mark.parametrize(
+    "engine",
+    [
+        {"drafts": False},  # nothing shows a pin
+        {"named": ["sd1:p0123456789abcdef+k0"]},
+    ],
+    ids=str,
+)
+async def test_a_night_without_speculation_counts_for_nothing_whatever_its_rate(
+    bench: Bench, engine: dict[str, Any], ties: int
+) -> None:
+    tie = bench.fault(2, margin=0.0)
+    usual = {f"prompt {n}": tie for n in range(1, 10)}
+    nights = [await night(bench, usual) for _ in range(2)]
+    faults = {f"prompt {n}": tie for n in range(1, ties + 1)}
+    async with bench.lab(bench.engine(faults=faults, **engine), max_tokens=4) as lab:
+        found = await finish_check(lab, bench.many(12), bench.store)
+    assert found.verdict.word == ("fail" if ties else "inconclusive")
+    assert not found.is_sound
+    assert found.canary.nights == nights[-1].canary.nights == 2
+
+
+async def test_a_night_whose_reference_is_unsound_counts_for_nothing(bench: Bench) -> None:
+    nights = [await night(bench, {}) for _ in range(2)]
+    wrong = {f"prompt {n}": bench.fault(2, margin=4.0, honest=False) for n in range(1, 13)}
+    async with bench.lab(bench.engine(unrepeatable=wrong), max_tokens=4) as lab:
+        found = await finish_check(lab, bench.many(12), bench.store)
+    assert found.verdict.word == "inconclusive"
+    assert not found.is_sound
+    assert found.canary.nights == nights[-1].canary.nights == 2
+
+
 def test_what_a_canary_keeps_can_be_read_again_however_sure_it_is() -> None:
     canary = Canary()
     for _ in range(40):

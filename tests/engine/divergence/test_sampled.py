@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import threading
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from tests.engine.divergence.conftest import Bench
 from tests.support.checks import finish_sampled_check
+from tests.support.completion_engine import CompletionEngine
 
 from specdeck.engine.divergence.report import sampled_lines, sampled_markdown, write_report
 from specdeck.engine.divergence.sampled import (
@@ -23,6 +25,7 @@ from specdeck.engine.divergence.sampled import (
     permute,
     samples_wanted,
 )
+from specdeck.engine.protocol.messages import EngineState
 
 
 def draws(seed: int, biased: float = 0.0, count: int = 128) -> list[tuple[int, ...]]:
@@ -117,6 +120,31 @@ async def test_draws_after_drafting_stopped_are_no_pass(bench: Bench) -> None:
     found = await sampled(bench, engine, 8)
     assert found.verdict.word == "inconclusive"
     assert "nothing was drafted during 3 of 8 prompts" in found.verdict.reason
+
+
+class Idling(CompletionEngine):
+    """Drafts nothing by its own word during some of its prompts; its counter moves all the same."""
+
+    def __init__(self, idle: range, **told: Any) -> None:
+        super().__init__(pages=[page(100 * n) for n in range(90)])
+        self.idle = idle
+        self.told = told
+
+    def state(self) -> EngineState:
+        drawn = len({self._text(body) for body in self.asked if body.get("n", 1) > 1})
+        return replace(super().state(), **self.told) if drawn in self.idle else super().state()
+
+
+@pytest.mark.parametrize("idle", [range(99), range(2, 8), range(8, 9)], ids=str)
+@pytest.mark.parametrize("told", [{"breaker": "open"}, {"mode": "target-only", "k": 0}], ids=str)
+async def test_draws_of_an_engine_that_is_idle_by_its_own_word_are_no_pass(
+    bench: Bench, idle: range, told: dict[str, Any]
+) -> None:
+    """Probes of a breaker, and drafts for others, move a counter."""
+    found = await sampled(bench, Idling(idle, **told), 8)
+    assert found.verdict.word == "inconclusive"
+    assert "drafted nothing by its own word" in found.verdict.reason
+    assert (await sampled(bench, Idling(range(0)), 8)).verdict.word == "pass"
 
 
 async def test_an_engine_that_keeps_its_counters_to_itself_passes_with_that_said(
