@@ -34,7 +34,9 @@ def ps(as_json: bool) -> None:
     """
     registry = Registry(locations(os.environ).engines)
     registry.clean()
-    entries = registry.all()
+    entries = [
+        entry for entry in registry.all() if isinstance(entry, Unreadable) or entry.life() != "gone"
+    ]
     if as_json:
         emit([record_as_json(entry) for entry in entries])
         return

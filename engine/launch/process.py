@@ -7,6 +7,7 @@ server is gone, which a walk down the tree of processes would not.
 
 from __future__ import annotations
 
+import errno
 import os
 import pwd
 import signal
@@ -87,15 +88,19 @@ class Host:
 
 
 def find_host() -> Host:
-    """The host that this process runs on."""
+    """The host that this process runs on; raises OSError where too many files are open."""
     try:
         found = _MACHINE_ID.read_text(errors="replace").strip()
-    except OSError:
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):  # or it would be another host for now
+            raise
         found = ""
     machine = sha256(f"specdeck {found}".encode()).hexdigest()[:16] if found else None
     try:
         namespace = os.readlink(_PROC / "self/ns/pid")
-    except OSError:
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise
         namespace = None
     return Host(socket.gethostname(), machine, namespace)
 

@@ -8,7 +8,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -249,12 +249,14 @@ class Registry:
     def clean(self) -> tuple[Record, ...]:
         """Removes the records of engines of which nothing is left, and returns the others.
 
-        What other hosts share this folder is theirs, and stays.
+        What other hosts share this folder is theirs, and stays. So does a record in a folder
+        that cannot be written to; it is none of those returned.
         """
         left = []
         for record in self.records():
             if record.life() == "gone":
-                self.remove(record)
+                with suppress(OSError):
+                    self.remove(record)
             else:
                 left.append(record)
         return tuple(left)

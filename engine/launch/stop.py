@@ -63,7 +63,8 @@ async def stop_engine(
     session is killed, what tidies up after the others last. Returns once nothing runs and the
     port is free. Raises EngineError when a process outlives even that (one that hangs in the
     kernel), for one that this user may not signal, and for an engine of another host; the record
-    is kept then, so that it is found.
+    is kept then, so that it is found. So it does once the engine has ended and its record cannot be
+    deleted.
     """
     if record.life() == "elsewhere":
         raise record.elsewhere_error()
@@ -86,8 +87,15 @@ async def stop_engine(
         await sleep(every)
         _reap(record.pid)
     await _wait_for_port(record, every, clock() + 5.0, clock, sleep)
-    registry.remove(record)
     on_progress(Stopping(clock() - began, 0, killed))
+    try:
+        registry.remove(record)
+    except OSError as error:
+        reason = (error.strerror or type(error).__name__).lower()
+        raise EngineError(
+            f"{record.name} has ended, and its record cannot be deleted: {reason}",
+            remedy="make its folder writable: `specdeck ps` deletes it then",
+        ) from error
 
 
 def _grace(record: Record) -> float:

@@ -105,11 +105,16 @@ def write_token(path: Path, *, life: str | None = None) -> None:
 
     The token begins with the `life` of the engine, if one is given.
 
-    Raises FileExistsError rather than follow a link or overwrite a token in use.
+    Raises FileExistsError rather than follow a link or overwrite a token in use, and OSError, with
+    the file's name, where there is no room for it.
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(("" if life is None else f"{life}.") + secrets.token_urlsafe(32))
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(("" if life is None else f"{life}.") + secrets.token_urlsafe(32))
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 def is_accepted(given: str | None, environment: Mapping[str, str] = os.environ) -> bool:

@@ -225,6 +225,39 @@ def test_cleaning_forgets_only_what_is_gone(registry: Registry) -> None:
     assert registry.all() == (kept,)
 
 
+def refuse_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has the folder of records be one that cannot be written to, which nothing is for root."""
+
+    def refuse(self: Registry) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(Registry, "_alone", refuse)
+
+
+async def test_in_a_folder_that_cannot_be_written_to_what_is_gone_is_none_of_the_rest(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = registry.add(record(name="kept"))
+    gone = registry.add(record(name="gone", pid=2**22 + 1, born=1))
+    refuse_writes(monkeypatch)
+    assert registry.clean() == (kept,)
+    with pytest.raises(EngineError, match="gone has ended, and its record cannot be deleted"):
+        await stop_engine(gone, registry)
+
+
+def test_too_few_open_files_make_no_other_host(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = registry.add(record())
+
+    def refuse(*args: object, **kwargs: object) -> str:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), "/etc/machine-id")
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    with pytest.raises(OSError, match="Too many open files"):
+        ours.life()
+
+
 def test_a_pid_that_was_given_away_is_another_process() -> None:
     assert record().life() == "running"
     assert record(born=1).life() == "gone"

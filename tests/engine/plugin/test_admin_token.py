@@ -5,6 +5,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -121,6 +122,22 @@ def test_a_token_is_not_written_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "token").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(FileExistsError):
         write_token(tmp_path / "token")
+
+
+def test_where_there_is_no_room_for_a_token_its_file_is_named_and_none_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fdopen = os.fdopen
+
+    def open_full(descriptor: int, mode: str) -> Any:
+        os.close(descriptor)
+        return fdopen(os.open("/dev/full", os.O_WRONLY), mode)
+
+    monkeypatch.setattr(os, "fdopen", open_full)
+    with pytest.raises(OSError, match="No space left") as refusal:
+        write_token(tmp_path / "token")
+    assert refusal.value.filename == str(tmp_path / "token")
+    assert not (tmp_path / "token").exists()
 
 
 def test_only_the_whole_token_is_accepted(tmp_path: Path) -> None:
