@@ -39,12 +39,13 @@ class Recorder:
         listener: StepListener,
         *,
         settle: int = 1,
-        count_pins: Callable[[Iterable[str]], tuple[int, int]] = lambda scheduled: (0, 0),
+        count_pins: Callable[[Iterable[str]], tuple[int, int]] = lambda answered: (0, 0),
         clock: Callable[[], float] = monotonic,
     ) -> None:
         """`settle` is that of `StepOrder`; `clock` times the pause after a failure, in seconds.
 
-        `count_pins` gives the last two fields of a step, by the ids of its requests.
+        `count_pins` gives the last two fields of a step, by the ids of the requests that it handed
+        tokens to: one whose prompt is being computed has none, and no part in what drafts gain.
         """
         self._scheduler = scheduler
         self._before_step = listener.before_step
@@ -165,7 +166,12 @@ class Recorder:
             # A request that decodes is given one token and those it verifies.
             max(0, tokens - requests - verifying),
             *self._order.follow(number, k),
-            *self._count_pins(output.num_scheduled_tokens),
+            *self._count_pins(
+                one.request_id
+                for each in outputs.values()
+                for one in each.outputs
+                if one.new_token_ids
+            ),
         )
         self.ring.append(step)
         if self.on_drafts is not None and not number % EVERY:

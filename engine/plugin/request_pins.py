@@ -134,15 +134,16 @@ class Pins:
         """Whether a request is pinned or rests, as far as the steps so far have told."""
         return bool(self._pinned or self._resting)
 
-    def count_in(self, scheduled: Iterable[str]) -> tuple[int, int]:
-        """Of the requests of a step: those pinned to 0, and the smallest other k of one; 0 without.
+    def count_in(self, answered: Iterable[str]) -> tuple[int, int]:
+        """Of requests that a step has `answered` with tokens: those pinned to 0, and the smallest
+        other k of one; 0 without.
 
         Those that rest are none of them: they were left without drafts as these were in vain.
         """
         pinned = self._pinned
         if not pinned:
             return 0, 0
-        found = [pinned[one] for one in scheduled if one in pinned]
+        found = [pinned[one] for one in answered if one in pinned]
         return found.count(0), min(filter(None, found), default=0)
 
     @property

@@ -174,9 +174,10 @@ class Meter:
             return
         self.seconds += seconds
         self._steps += 1
-        # Where all are pinned, drafts that nobody may have say nothing of what drafts gain.
-        if not (step.k or step.verified) or step.pinned == step.requests:
+        if not (step.k or step.verified):
             return
+        if step.pinned and step.alone <= 0:
+            return  # drafts that nobody may have say nothing of what drafts gain
         steps, spent, gained = self._block
         if not steps:
             self._look(self._estimates.bucket)

@@ -239,7 +239,7 @@ class PolicyRunner:
         if known.closed:
             self._enter(here)
         seconds = step.seconds
-        if seconds is None or step.pinned == step.requests:
+        if seconds is None or (step.pinned and step.alone <= 0):
             return
         if step.k or step.verified:
             prefill, mean = step.prefill, known.prompts.mean

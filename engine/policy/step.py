@@ -46,7 +46,8 @@ class Step(NamedTuple):
     settled: bool = False
     """Whether k has been the same for so long that `seconds` is what this k costs."""
     pinned: Count = 0
-    """Of the requests, those pinned to k = 0: no k of the engine's is for them."""
+    """Of the requests that were handed tokens, those pinned to k = 0: no k of the engine's is for
+    them."""
     pinned_k: DraftLength = 0
     """The smallest k above 0 that a request of the step is pinned to; 0 without."""
 
@@ -54,17 +55,22 @@ class Step(NamedTuple):
     def as_steps(self) -> float:
         """How many steps target-only would have taken for its tokens, of those who may draft.
 
+        Those who asked for none gain nothing by drafts, and choose for nobody else.
+
         >>> Step(1, 0.0, 2, 8, 3, 2, 6, 3, 0.01, 5).as_steps
         2.5
         >>> Step(1, 0.0, 4, 8, 3, 2, 6, 3, 0.01, 7, pinned=2).as_steps
         2.5
         """
-        alone = self.requests
-        if self.prefill:
-            alone = self.committed - self.accepted  # whose prompt is computed has no draft
-        # Those who asked for none gain nothing by them, and choose for nobody else.
-        alone -= self.pinned
+        alone = self.alone
         return (self.committed - self.pinned) / alone if alone > 0 else 1.0
+
+    @property
+    def alone(self) -> int:
+        """The tokens that it would have had without drafts, of requests that may have some."""
+        # A request whose prompt is computed has neither.
+        every = self.committed - self.accepted if self.prefill else self.requests
+        return every - self.pinned
 
     @property
     def learned(self) -> int:

@@ -1,5 +1,6 @@
 """What is taken down of each step, on a stand-in for vLLM's scheduler."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -103,10 +104,27 @@ def test_prompt_tokens_are_told_from_decoded_ones(scheduler: Scheduler) -> None:
     assert recorder.ring[-1].prefill == 39
 
 
-def test_a_step_says_who_of_it_is_pinned(scheduler: Scheduler) -> None:
-    recorder = Recorder(scheduler, 3, Listener(), count_pins=lambda names: (len(list(names)), 2))
+class Prefilling(Scheduler):
+    """Computes the prompt of one more request."""
+
+    def update_from_output(self, output: Any, result: Any) -> Any:
+        found = super().update_from_output(output, result)
+        found[0].outputs.append(SimpleNamespace(request_id=1, new_token_ids=[]))
+        return found
+
+
+def test_a_step_says_who_of_those_that_it_handed_tokens_to_is_pinned() -> None:
+    """One whose prompt is computed has no part in what drafts gain."""
+    scheduler, asked = Prefilling(), []
+
+    def count(names: Iterable[str]) -> tuple[int, int]:
+        asked.append(list(names))
+        return len(asked[-1]), 2
+
+    recorder = Recorder(scheduler, 3, Listener(), count_pins=count)
     step(scheduler, (3, 2))
     (record,) = recorder.ring
+    assert asked == [[0]]
     assert (record.pinned, record.pinned_k) == (1, 2)
     assert Step.from_json(record.as_json()) == record._replace(verified=0, settled=False)
 

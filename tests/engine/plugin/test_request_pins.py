@@ -104,19 +104,19 @@ def test_a_pinned_request_is_drafted_no_more_than_it_asks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scheduled", "found"),
+    ("answered", "found"),
     [(["free"], (0, 0)), (["a", "b", "free"], (2, 0)), (["a", "c", "d"], (1, 2)), ([], (0, 0))],
 )
 def test_the_pins_of_a_step_are_counted_by_its_requests(
-    scheduled: list[str], found: tuple[int, int]
+    answered: list[str], found: tuple[int, int]
 ) -> None:
     scheduler = Scheduler()
     pins = Pins(scheduler, 5)
-    assert pins.count_in(scheduled) == (0, 0)
+    assert pins.count_in(answered) == (0, 0)
     for name, k in (("a", 0), ("b", 0), ("c", 2), ("d", 4)):
         scheduler.add_request(request(name, specdeck_k=k))
     scheduler.add_request(request("free"))
-    assert pins.count_in(scheduled) == found
+    assert pins.count_in(answered) == found
 
 
 def test_a_request_that_rests_drafts_nothing_until_it_is_told_otherwise() -> None:

@@ -21,6 +21,8 @@ class Mixed(Simulated):
     """Some requests of each step are pinned to k = 0."""
 
     pinned: int = 0
+    prompt: int = 0
+    """Tokens that one more request's prompt has computed in each step."""
 
     def step(self, text: str, requests: int, k: int) -> Step:
         free = requests - self.pinned
@@ -30,11 +32,12 @@ class Mixed(Simulated):
         return seen._replace(
             t=self.t,
             requests=requests,
-            tokens=seen.tokens + self.pinned,
+            tokens=seen.tokens + self.pinned + self.prompt,
             drafts=seen.drafts if free else 0,
             seconds=(seen.seconds or 0.0) + more,
             committed=seen.committed + self.pinned,
             pinned=self.pinned,
+            prefill=self.prompt,
         )
 
 
@@ -56,8 +59,9 @@ def test_pinned_requests_teach_nothing_of_acceptance() -> None:
 
 
 @pytest.mark.parametrize("k", [5, None])
-def test_pinned_requests_open_no_breaker_and_move_no_k(k: int | None) -> None:
-    engine = Mixed(pinned=10)
+@pytest.mark.parametrize("prompt", [0, 64])
+def test_pinned_requests_open_no_breaker_and_move_no_k(k: int | None, prompt: int) -> None:
+    engine = Mixed(pinned=10, prompt=prompt)
     runner, breaker = guarded(k)
     chosen: list[int] = []
     engine.drive(runner, "predictable", 12, 60, lambda seen: chosen.append(seen.k))
