@@ -115,7 +115,8 @@ class Prefilling(Scheduler):
 
 def test_a_step_says_who_of_those_that_it_handed_tokens_to_is_pinned() -> None:
     """One whose prompt is computed has no part in what drafts gain."""
-    scheduler, asked = Prefilling(), []
+    scheduler = Prefilling()
+    asked: list[list[object]] = []
 
     def count(names: Iterable[str]) -> tuple[int, int]:
         asked.append(list(names))
