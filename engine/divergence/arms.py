@@ -40,6 +40,8 @@ class Facts:
     k: int | None = None
     k_max: int | None = None
     mode: str | None = None
+    policy: str | None = None
+    """What chooses its k; another one than `fixed` moves it."""
     fingerprint: str | None = None
     """specdeck's own."""
     system_fingerprint: str | None = None
@@ -213,6 +215,7 @@ async def describe_engine(
             k=drafted_k(state),
             k_max=state.k_max,
             mode=state.mode,
+            policy=state.policy,
             fingerprint=state.fingerprint,
             system_fingerprint=state.system_fingerprint,
             details=details,

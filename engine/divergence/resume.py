@@ -105,6 +105,8 @@ class ResumeState:
     """Whether what was done is found again by the same command."""
     survives_restart: bool = True
     """Whether the engines are known again after a restart."""
+    may_move: bool = False
+    """Whether a policy moves the engine's k, of which the run is."""
     finished: bool = False
     answers: int = 0
     """Those that came in this attempt."""
@@ -112,6 +114,7 @@ class ResumeState:
     def note_arms(self, arms: tuple[Arm, Arm], *, stored: bool, own: bool) -> None:
         """The arms are known; `own` is a reference that this command starts for itself."""
         self.survives_restart = all(arm.facts.started is None for arm in arms)
+        self.may_move = arms[0].facts.policy not in (None, "fixed")
         # Its port is another the next time, and only a whole fingerprint stands for it then.
         moved = own and arm_key(arms[1])["url"] is not None
         same = all(arm.facts.is_known_again for arm in arms)
@@ -122,6 +125,8 @@ class ResumeState:
 
         >>> ResumeState(200, done=30).line()
         'stopped after 30 of 200 prompts: the same command resumes from there'
+        >>> ResumeState(200, done=30, may_move=True).line().removeprefix("stopped after 30 of ")
+        '200 prompts: the same command resumes from there, unless k has moved by then'
         >>> ResumeState(200, done=30, can_resume=False).line()
         'stopped after 30 of 200 prompts: the same command starts over'
         """
@@ -134,5 +139,9 @@ class ResumeState:
         if not self.can_resume:
             return f"{far}: the same command starts over"
         same = "the same command without --fresh" if self.fresh else "the same command"
-        while_ = "" if self.survives_restart else ", unless an engine is restarted"
-        return f"{far}: {same} resumes from there{while_}"
+        ends = [
+            *(() if self.survives_restart else ("an engine is restarted",)),
+            *(("k has moved by then",) if self.may_move else ()),
+        ]
+        unless = f", unless {' or '.join(ends)}" if ends else ""
+        return f"{far}: {same} resumes from there{unless}"

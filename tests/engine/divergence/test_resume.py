@@ -39,9 +39,15 @@ async def checked(bench: Bench, lab: Any, prompts: Any, said: Any = lambda _: No
 
 
 def stopped(
-    fingerprint: str | None, *, started: float | None = None, stored: bool = True, own: bool = False
+    fingerprint: str | None,
+    *,
+    started: float | None = None,
+    stored: bool = True,
+    own: bool = False,
+    policy: str | None = None,
 ) -> str:
-    serving = Arm("serving", "http://a:1", "serving", Facts("demo", fingerprint="sd1:p01"))
+    ours = Facts("demo", policy=policy, fingerprint="sd1:p01")
+    serving = Arm("serving", "http://a:1", "serving", ours)
     facts = Facts("demo", fingerprint=fingerprint, started=started)
     reference = Arm("reference", "http://b:2", "hard", facts)
     state = ResumeState(200, done=30)
@@ -55,6 +61,11 @@ def test_a_check_goes_on_where_its_engines_are_known_again() -> None:
     assert stopped("sd1:p02", own=True) == goes_on
     assert stopped(None, started=7.0) == f"{goes_on}, unless an engine is restarted"
     assert stopped("sd1:p~2" + "0" * 15, started=7.0) == stopped(None, started=7.0)
+    assert stopped("sd1:p02", policy="fixed") == goes_on
+    assert stopped("sd1:p02", policy="goodput") == f"{goes_on}, unless k has moved by then"
+    assert stopped(None, started=7.0, policy="goodput") == (
+        f"{goes_on}, unless an engine is restarted or k has moved by then"
+    )
 
 
 def test_a_check_that_is_not_found_again_says_so() -> None:
