@@ -168,7 +168,13 @@ def _acceptance(before: Sequence[Block], now: Sequence[Block], limit: float) -> 
     said = f"{old:.2f} → {new:.2f} tokens a round ({rates} of drafts)"
     drafted = [pair for pair in pairs if all(_is_drafted([one]) for one in pair)]
     ratios = [_length([b]) / _length([a]) for a, b in drafted]
-    return _judge(name, said, ratios, limit, old, new)
+    judged = _judge(name, said, ratios, limit, old, new)
+    untold = sum(not all(map(_tells_drafts, pair)) for pair in pairs)
+    if judged.word != "pass" or untold <= IDLE * len(pairs):
+        return judged
+    # Metrics may well be away in those blocks alone in which something else is wrong.
+    why = f"what was drafted is not known in {untold} of {len(pairs)} blocks"
+    return Line(name, "inconclusive", f"{said}: {why}", old, new)
 
 
 def _find_idle_blocks(pairs: Sequence[tuple[Block, Block]]) -> tuple[Word, str] | None:

@@ -181,13 +181,20 @@ def test_what_the_metrics_do_not_count_is_not_taken_for_nothing(name: str, whose
     untold = baseline(blocks=tuple(replace(one, **uncounted) for one in blocks()))
     found = gate(untold) if whose == "now" else gate(baseline(), untold)
     assert line(found, "acceptance").word == "inconclusive"
-    # Where only some blocks lack it, the others tell.
-    some = (*(replace(one, **uncounted) for one in blocks()[:6]), *blocks()[6:])
-    found = (
-        gate(baseline(blocks=some)) if whose == "now" else gate(baseline(), baseline(blocks=some))
-    )
-    assert line(found, "acceptance").word == "pass"
-    assert line(found, "acceptance").before == line(found, "acceptance").after == 3.0
+    for count, word in ((1, "pass"), (6, "inconclusive")):  # where a few lack it, the others tell
+        some = (*(replace(one, **uncounted) for one in blocks()[:count]), *blocks()[count:])
+        untold = baseline(blocks=some)
+        found = gate(untold) if whose == "now" else gate(baseline(), untold)
+        told = line(found, "acceptance")
+        assert told.word == word
+        assert told.before == told.after == 3.0
+        assert ("not known in 6 of 12 blocks" in told.said) is (count == 6)
+
+
+def test_a_loss_in_the_blocks_that_tell_is_one_however_many_do_not() -> None:
+    worse = blocks(accepted=0.5)
+    some = (*(replace(one, drafts=None) for one in worse[:6]), *worse[6:])
+    assert line(gate(baseline(blocks=some)), "acceptance").word == "fail"
 
 
 def some_blocks(share: int, seed: int = 1, **changed: Any) -> tuple[Block, ...]:
