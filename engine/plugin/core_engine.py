@@ -89,7 +89,7 @@ class CoreEngine:
                 self._build.k_max,
                 listener,
                 settle=settle,
-                count_pins=self._pins.count_in,
+                find_pinned=self._pins.find_part,
             )
             self._listen_for_drafts()
         self._weights = WeightWatch(self._core, listener.on_new_weights)

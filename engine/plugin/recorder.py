@@ -6,7 +6,7 @@ import functools
 import inspect
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Sequence
 from itertools import islice
 from operator import add, attrgetter
 from time import monotonic
@@ -15,6 +15,7 @@ from typing import Any
 from specdeck.engine.plugin.engine import StepListener
 from specdeck.engine.plugin.guards import DisableOnError, RetryAfterError
 from specdeck.engine.plugin.looks import REMEMBERED_STEPS
+from specdeck.engine.plugin.request_pins import PinnedPart
 from specdeck.engine.policy.fruitless import EVERY
 from specdeck.engine.policy.step import Step
 
@@ -39,19 +40,19 @@ class Recorder:
         listener: StepListener,
         *,
         settle: int = 1,
-        count_pins: Callable[[Iterable[str]], tuple[int, int]] = lambda answered: (0, 0),
+        find_pinned: Callable[[Any, Any, Any], PinnedPart | None] = lambda *step: None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         """`settle` is that of `StepOrder`; `clock` times the pause after a failure, in seconds.
 
-        `count_pins` gives the last two fields of a step, by the ids of the requests that it handed
-        tokens to: one whose prompt is being computed has none, and no part in what drafts gain.
+        `find_pinned` is `Pins.find_part`: what requests with a k of their own had of a step is none
+        of what others choose by.
         """
         self._scheduler = scheduler
         self._before_step = listener.before_step
         self._after_step = listener.after_step
         self._order = StepOrder(settle)
-        self._count_pins = count_pins
+        self._find_pinned = find_pinned
         self.ring: deque[Step] = deque(maxlen=REMEMBERED_STEPS)
         """The last steps, oldest first."""
         self.scheduled = 0
@@ -138,16 +139,23 @@ class Recorder:
             outputs = update(output, *args, **kwargs)
             step = self._outstanding.pop(id(output), None)
             if step is not None and output.total_num_scheduled_tokens:
-                self._guard(self._record, step, output, outputs)
+                result = args[0] if args else kwargs.get("model_runner_output")
+                self._guard(self._record, step, output, result, outputs)
             return outputs
 
         return update_and_record
 
-    def _record(self, number: int, output: Any, outputs: Any) -> None:
+    def _record(self, number: int, output: Any, result: Any, outputs: Any) -> None:
         now, before = monotonic(), self._ended
         # A step that follows an idle engine began we know not when.
         self._ended = now if self._scheduler.running else None
         accepted = self._add_up()
+        drafts, drafted, pinned, pinned_tokens = self._drafts, self._drafted, 0, 0
+        if (part := self._find_pinned(output, result, outputs)) is not None:
+            pinned, pinned_tokens, verified = part
+            drafts -= len(verified)
+            drafted -= sum([length for length, _ in verified])
+            accepted = _take_off(accepted, [reached for _, reached in verified])
         requests, tokens = len(output.num_scheduled_tokens), output.total_num_scheduled_tokens
         verifying = self._sum_scheduled(output)
         k = output.num_spec_tokens_to_schedule
@@ -157,8 +165,8 @@ class Recorder:
             requests,
             tokens,
             k,
-            self._drafts,
-            self._drafted,
+            drafts,
+            drafted,
             sum(accepted),
             None if before is None else now - before,
             sum([len(o.new_token_ids) for each in outputs.values() for o in each.outputs]),
@@ -166,12 +174,8 @@ class Recorder:
             # A request that decodes is given one token and those it verifies.
             max(0, tokens - requests - verifying),
             *self._order.follow(number, k),
-            *self._count_pins(
-                one.request_id
-                for each in outputs.values()
-                for one in each.outputs
-                if one.new_token_ids
-            ),
+            pinned,
+            pinned_tokens,
         )
         self.ring.append(step)
         if self.on_drafts is not None and not number % EVERY:
@@ -254,6 +258,18 @@ class Recorder:
         most = self._k_max
         self._by_length[drafted if drafted < most else most] += 1
         self._by_accepted[num_accepted_tokens if num_accepted_tokens < most else most] += 1
+
+
+def _take_off(accepted: Sequence[int], reached: Sequence[int]) -> tuple[int, ...]:
+    """How many drafts accepted each position without those that accepted so many tokens.
+
+    >>> _take_off((3, 2, 1), [1, 3])
+    (1, 1, 0)
+    """
+    return tuple(
+        max(0, count - sum([one > position for one in reached]))
+        for position, count in enumerate(accepted)
+    )
 
 
 class StepOrder:

@@ -14,10 +14,10 @@ from __future__ import annotations
 import functools
 import json
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 from specdeck.engine.plugin.contract import by_loss
 from specdeck.engine.plugin.guards import DisableOnError
@@ -88,6 +88,17 @@ def _validation_error() -> type[Exception]:
     return kind
 
 
+class PinnedPart(NamedTuple):
+    """What of a step is of pinned requests."""
+
+    requests: int
+    """Those that were handed tokens."""
+    tokens: int
+    """The tokens."""
+    verified: Sequence[tuple[int, int]]
+    """Of each of their drafts the tokens verified, and those accepted."""
+
+
 class Pins:
     """The pinned requests of one scheduler.
 
@@ -134,17 +145,37 @@ class Pins:
         """Whether a request is pinned or rests, as far as the steps so far have told."""
         return bool(self._pinned or self._resting)
 
-    def count_in(self, answered: Iterable[str]) -> tuple[int, int]:
-        """Of requests that a step has `answered` with tokens: those pinned to 0, and the smallest
-        other k of one; 0 without.
+    def find_part(self, output: Any, result: Any, outputs: Any) -> PinnedPart | None:
+        """The part that pinned requests had in a step; None of one without any.
 
-        Those that rest are none of them: they were left without drafts as these were in vain.
+        The three are what vLLM's scheduler accounts for a step by, and what comes of it. Requests
+        that rest are no part of it: they are left without drafts as theirs were in vain.
         """
         pinned = self._pinned
         if not pinned:
-            return 0, 0
-        found = [pinned[one] for one in answered if one in pinned]
-        return found.count(0), min(filter(None, found), default=0)
+            return None
+        tokens = {
+            one.request_id: len(one.new_token_ids)
+            for each in outputs.values()
+            for one in each.outputs
+            if one.request_id in pinned and one.new_token_ids
+        }
+        if not tokens:
+            return None
+        scheduled = output.scheduled_spec_decode_tokens
+        verified: list[tuple[int, int]] = []
+        if drafting := [one for one in tokens if scheduled.get(one)]:
+            invalid = getattr(output, "num_invalid_spec_tokens", None) or {}
+            sampled = dict(
+                zip(getattr(result, "req_ids", ()), getattr(result, "sampled_token_ids", ()),
+                    strict=False)
+            )  # fmt: skip
+            for one in drafting:
+                # Its last answer is cut where it ends; what was accepted is not.
+                made = len(sampled[one]) if one in sampled else tokens[one]
+                drafted = len(scheduled[one]) - invalid.get(one, 0)
+                verified.append((drafted, max(0, made - 1)))
+        return PinnedPart(len(tokens), sum(tokens.values()), verified)
 
     @property
     def resting(self) -> int:

@@ -26,7 +26,7 @@ from specdeck.engine.protocol.tuning import CurvePoint
 BLOCK_STEPS = 8
 """Steps that are taken in together, so that a step itself costs next to nothing."""
 
-_learned = attrgetter("learned")
+_verified = attrgetter("verified")
 _COLUMNS: Callable[[list[Any]], tuple[Any, ...]] = itemgetter(
     *map(Step._fields.index, ("requests", "seconds", "prefill", "settled"))
 )
@@ -90,7 +90,7 @@ class Estimates:
         drafts = step.drafts
         if len(block) >= self.block_steps:
             self._close()
-        elif drafts and not step.pinned_k:
+        elif drafts:
             # Whether so much more or less is accepted since the last block that the text has
             # changed: many drafts at once show that in a few steps.
             known, most = self.acceptance, self.k_max
@@ -231,20 +231,18 @@ class Estimates:
 
     def _count(self, unmerged: Sequence[Step]) -> None:
         """Has the drafts of steps counted, those of one length together."""
-        lengths = list(map(_learned, unmerged))
+        lengths = list(map(_verified, unmerged))
         if lengths.count(lengths[0]) == len(lengths):
             self._count_alike(lengths[0], unmerged)
             return
-        for learned, alike in groupby(sorted(unmerged, key=_learned), _learned):
-            self._count_alike(learned, list(alike))
+        for verified, alike in groupby(sorted(unmerged, key=_verified), _verified):
+            self._count_alike(verified, list(alike))
 
-    def _count_alike(self, learned: int, steps: Sequence[Step]) -> None:
-        if learned:
-            chances = sum(
-                [step.drafts if step.prefill else step.requests - step.pinned for step in steps]
-            )
+    def _count_alike(self, verified: int, steps: Sequence[Step]) -> None:
+        if verified:
+            chances = sum([step.drafts if step.prefill else max(0, step.alone) for step in steps])
             columns = zip(*[step.accepted_per_position for step in steps], strict=False)
-            deepest = min(learned, self.k_max)
+            deepest = min(verified, self.k_max)
             self.acceptance.add(chances, deepest, map(sum, columns), steps=len(steps))
 
 

@@ -28,7 +28,7 @@ class Step(NamedTuple):
     k: DraftLength
     """Tokens that each draft made in this step was to have."""
     drafts: Count
-    """Drafts verified."""
+    """Drafts verified, of requests without a k of their own."""
     drafted: Count
     """Tokens verified."""
     accepted: Count
@@ -46,46 +46,36 @@ class Step(NamedTuple):
     settled: bool = False
     """Whether k has been the same for so long that `seconds` is what this k costs."""
     pinned: Count = 0
-    """Of the requests that were handed tokens, those pinned to k = 0: no k of the engine's is for
-    them."""
-    pinned_k: DraftLength = 0
-    """The smallest k above 0 that a request of the step is pinned to; 0 without."""
+    """Of the requests that were handed tokens, those with a k of their own: they choose for nobody
+    else, and no draft of theirs is among those above."""
+    pinned_tokens: Count = 0
+    """Tokens handed to them, which are among the `committed`."""
 
     @property
     def as_steps(self) -> float:
-        """How many steps target-only would have taken for its tokens, of those who may draft.
-
-        Those who asked for none gain nothing by drafts, and choose for nobody else.
+        """How many steps target-only would have taken for its tokens, of requests without a k of
+        their own.
 
         >>> Step(1, 0.0, 2, 8, 3, 2, 6, 3, 0.01, 5).as_steps
         2.5
-        >>> Step(1, 0.0, 4, 8, 3, 2, 6, 3, 0.01, 7, pinned=2).as_steps
+        >>> Step(1, 0.0, 4, 8, 3, 2, 6, 3, 0.01, 8, pinned=2, pinned_tokens=3).as_steps
         2.5
         """
         alone = self.alone
-        return (self.committed - self.pinned) / alone if alone > 0 else 1.0
+        return (self.committed - self.pinned_tokens) / alone if alone > 0 else 1.0
 
     @property
     def alone(self) -> int:
-        """The tokens that it would have had without drafts, of requests that may have some."""
-        # A request whose prompt is computed has neither.
-        every = self.committed - self.accepted if self.prefill else self.requests
-        return every - self.pinned
-
-    @property
-    def learned(self) -> int:
-        """The positions of its drafts that tell something of acceptance.
-
-        Beyond a request's own k there is nothing to accept, and it counts among the drafts.
-        """
-        pinned_k, verified = self.pinned_k, self.verified
-        return pinned_k if 0 < pinned_k < verified else verified
+        """The tokens that it would have had without drafts, of the same."""
+        if self.prefill:  # a request whose prompt is computed has no draft
+            return self.committed - self.pinned_tokens - self.accepted
+        return self.requests - self.pinned
 
     def as_json(self) -> dict[str, Any]:
         """The step for the wire; what follows from the order of steps is left to the reader."""
         found = self._asdict()
         del found["verified"], found["settled"]
-        for name in ("pinned", "pinned_k"):  # that hardly any step has
+        for name in ("pinned", "pinned_tokens"):  # that hardly any step has
             if not found[name]:
                 del found[name]
         return found

@@ -1,6 +1,5 @@
 """What is taken down of each step, on a stand-in for vLLM's scheduler."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import pytest
 
 from specdeck.engine.plugin.recorder import Recorder, StepOrder
+from specdeck.engine.plugin.request_pins import PinnedPart
 from specdeck.engine.policy.step import Step
 
 
@@ -104,29 +104,16 @@ def test_prompt_tokens_are_told_from_decoded_ones(scheduler: Scheduler) -> None:
     assert recorder.ring[-1].prefill == 39
 
 
-class Prefilling(Scheduler):
-    """Computes the prompt of one more request."""
-
-    def update_from_output(self, output: Any, result: Any) -> Any:
-        found = super().update_from_output(output, result)
-        found[0].outputs.append(SimpleNamespace(request_id=1, new_token_ids=[]))
-        return found
-
-
-def test_a_step_says_who_of_those_that_it_handed_tokens_to_is_pinned() -> None:
-    """One whose prompt is computed has no part in what drafts gain."""
-    scheduler = Prefilling()
-    asked: list[list[object]] = []
-
-    def count(names: Iterable[str]) -> tuple[int, int]:
-        asked.append(list(names))
-        return len(asked[-1]), 2
-
-    recorder = Recorder(scheduler, 3, Listener(), count_pins=count)
-    step(scheduler, (3, 2))
+def test_what_pinned_requests_had_is_none_of_what_others_choose_by(scheduler: Scheduler) -> None:
+    part = PinnedPart(requests=2, tokens=3, verified=[(1, 1)])
+    recorder = Recorder(scheduler, 3, Listener(), find_pinned=lambda *step: part)
+    step(scheduler, (3, 2), (1, 1), (3, 0))
     (record,) = recorder.ring
-    assert asked == [[0]]
-    assert (record.pinned, record.pinned_k) == (1, 2)
+    assert (record.drafts, record.drafted, record.accepted) == (2, 6, 2)
+    assert record.accepted_per_position == (1, 1, 0)
+    assert (record.pinned, record.pinned_tokens, record.committed) == (2, 3, 4)
+    # What the engine did is counted all the same.
+    assert (recorder.drafts, recorder.drafted, recorder.accepted) == (3, [3, 2, 2], [2, 1, 0])
     assert Step.from_json(record.as_json()) == record._replace(verified=0, settled=False)
 
 

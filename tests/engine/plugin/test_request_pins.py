@@ -103,20 +103,39 @@ def test_a_pinned_request_is_drafted_no_more_than_it_asks() -> None:
     assert len(pins) == 6
 
 
-@pytest.mark.parametrize(
-    ("answered", "found"),
-    [(["free"], (0, 0)), (["a", "b", "free"], (2, 0)), (["a", "c", "d"], (1, 2)), ([], (0, 0))],
-)
-def test_the_pins_of_a_step_are_counted_by_its_requests(
-    answered: list[str], found: tuple[int, int]
-) -> None:
+def part(pins: Pins, *, invalid: dict[str, int] | None = None, **steps: tuple[int, int]) -> Any:
+    """Of a step that verified so many tokens of each request's draft, and accepted so many.
+
+    A request that accepts fewer than none is one whose prompt is computed.
+    """
+    answered = {name: accepted for name, (_, accepted) in steps.items() if accepted >= 0}
+    output = SimpleNamespace(
+        scheduled_spec_decode_tokens={
+            n: [0] * length for n, (length, _) in steps.items() if length
+        },
+        num_invalid_spec_tokens=invalid,
+    )
+    sampled = [[1] * (1 + accepted) for _, accepted in steps.values()]
+    result = SimpleNamespace(req_ids=list(steps), sampled_token_ids=sampled)
+    # Each answer is cut after two tokens, as where requests end.
+    outputs = [
+        SimpleNamespace(request_id=name, new_token_ids=[1] * min(2, 1 + steps[name][1]))
+        for name in answered
+    ]
+    return pins.find_part(output, result, {0: SimpleNamespace(outputs=outputs)})
+
+
+def test_what_pinned_requests_had_of_a_step_is_told() -> None:
     scheduler = Scheduler()
     pins = Pins(scheduler, 5)
-    assert pins.count_in(answered) == (0, 0)
+    assert part(pins, free=(5, 3)) is None
     for name, k in (("a", 0), ("b", 0), ("c", 2), ("d", 4)):
         scheduler.add_request(request(name, specdeck_k=k))
-    scheduler.add_request(request("free"))
-    assert pins.count_in(answered) == found
+    assert part(pins, free=(5, 3)) is None
+    assert part(pins, free=(5, 3), a=(0, 0), b=(0, 0)) == (2, 2, [])
+    assert part(pins, free=(5, 3), c=(2, 1), d=(4, 4)) == (2, 4, [(2, 1), (4, 4)])
+    assert part(pins, d=(4, 1), invalid={"d": 3}) == (1, 2, [(1, 1)])
+    assert part(pins, free=(5, 3), a=(0, -1)) is None  # its prompt is computed
 
 
 def test_a_request_that_rests_drafts_nothing_until_it_is_told_otherwise() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from tests.engine.policy.conftest import TEXTS, Simulated
+from tests.engine.policy.conftest import Simulated
 
 from specdeck.engine.policy.breaker import Breaker
 from specdeck.engine.policy.estimates import Estimates
@@ -37,6 +37,7 @@ class Mixed(Simulated):
             seconds=(seen.seconds or 0.0) + more,
             committed=seen.committed + self.pinned,
             pinned=self.pinned,
+            pinned_tokens=self.pinned,
             prefill=self.prompt,
         )
 
@@ -81,18 +82,3 @@ def test_a_collapse_beside_pinned_requests_opens_the_breaker_all_the_same() -> N
     runner, breaker = guarded(5)
     engine.drive(runner, "hard", 12, 30)
     assert breaker.state != "closed"
-
-
-def test_a_request_with_a_smaller_k_says_nothing_of_deeper_positions() -> None:
-    known, engine = Estimates(5), Simulated()
-    for _ in range(200):
-        known.add(engine.step("predictable", 2, 5))
-    before = list(known.acceptance.survival)
-    for _ in range(200):
-        seen = engine.step("predictable", 8, 5)
-        # Six of the eight have no token beyond the first.
-        deep = tuple(round(count / 4) for count in seen.accepted_per_position[1:])
-        accepted = (seen.accepted_per_position[0], *deep)
-        known.add(seen._replace(accepted_per_position=accepted, accepted=sum(accepted), pinned_k=1))
-    assert known.acceptance.survival == pytest.approx(before, abs=0.1)
-    assert known.acceptance.survival[0] == pytest.approx(TEXTS["predictable"][0], abs=0.05)
