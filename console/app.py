@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 import os
 import signal
 import time
@@ -13,6 +14,7 @@ from collections.abc import (
     Callable,
     Collection,
     Coroutine,
+    Generator,
     Iterable,
     Mapping,
     Sequence,
@@ -159,6 +161,25 @@ async def _wait_for(worker: Worker[Any]) -> None:
     """Waits for its end, whatever that is: of a defect Textual has told the console."""
     with suppress(WorkerError):
         await worker.wait()
+
+
+class _Work(Awaitable[None]):
+    """Work of a worker that may be cancelled before it begins it: it is closed then."""
+
+    def __init__(
+        self,
+        work: Coroutine[Any, Any, None],
+        run: Callable[[Coroutine[Any, Any, None]], Coroutine[Any, Any, None]],
+    ) -> None:
+        self._work = work
+        self._run = run
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self._run(self._work).__await__()
+
+    def __del__(self) -> None:
+        if inspect.getcoroutinestate(self._work) == inspect.CORO_CREATED:
+            self._work.close()  # or Python warns of it on stderr
 
 
 class Console(App[str]):
@@ -310,7 +331,7 @@ class Console(App[str]):
             self.register_theme(one)
 
     def _spawn(self, work: Coroutine[Any, Any, None], group: str) -> Task:
-        return self.run_worker(self._cancel_once(work), group=group)
+        return self.run_worker(_Work(work, self._cancel_once), group=group)
 
     async def _cancel_once(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs the work; leaving cancels all of it, what tidies up after a first one as well."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import inspect
 import os
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
@@ -251,6 +253,26 @@ async def test_a_failure_in_our_own_code_leaves_nothing_asked_for_ever(
     with pytest.raises(WorkerFailed, match="a defect"):
         await fail()
     assert app.controller.is_idle
+
+
+async def test_work_that_is_cancelled_before_it_begins_is_closed(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    """Python warns on stderr of work that nobody begins, in the midst of a screen."""
+    app = console(kit.engine(kit.run(3)))
+    begun = []
+
+    async def work() -> None:
+        begun.append(1)
+
+    asked = work()
+    async with app.run_test(size=(80, 24)):
+        live(app).controller.spawn(asked, "look")
+        for worker in list(app.workers):
+            worker.cancel()
+    del worker
+    gc.collect()
+    assert (begun, inspect.getcoroutinestate(asked)) == ([], inspect.CORO_CLOSED)
 
 
 async def test_a_picture_is_saved_in_the_first_folder_that_takes_it(
