@@ -6,10 +6,12 @@ a thousand silent ones take all open files of a process that has an engine to ve
 
 from __future__ import annotations
 
+import io
+import re
 import socket
 import threading
 from socketserver import TCPServer, ThreadingMixIn
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TextIO
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 if TYPE_CHECKING:
@@ -19,13 +21,44 @@ MOST_CONNECTIONS: Final = 8
 """At once; further ones are closed."""
 PATIENCE_S: Final = 5.0
 """For the next bytes of a request, and for whoever takes the answer."""
+_READABLE_FORMAT: Final = re.compile(
+    r"""
+    \s* [\w.+*-]+ / [\w.+*-]+
+    (?: \s*;\s* (?: version=\d{1,4}(?:\.\d{1,4}){0,3} | (?!version\s*=) [\w-]+=[\w.-]+ ) )*
+    \s*
+    """,
+    re.ASCII | re.IGNORECASE | re.VERBOSE,
+)
+
+
+def choose_readable(accept: str) -> str:
+    """Of the formats that a request accepts, those that prometheus_client can read.
+
+    It compares versions as numbers and repeats them in its answer. Without any of them left it
+    answers with the plain text.
+
+    >>> choose_readable("application/openmetrics-text; version=zzz, text/plain;version=0.0.4;q=0.3")
+    ' text/plain;version=0.0.4;q=0.3'
+    """
+    return ",".join(one for one in accept.split(",") if _READABLE_FORMAT.fullmatch(one))
 
 
 class _Handler(WSGIRequestHandler):
     timeout = PATIENCE_S
 
+    def get_environ(self) -> dict[str, Any]:
+        """The request, with no format in it that ends whoever reads it."""
+        found = super().get_environ()
+        found["HTTP_ACCEPT"] = choose_readable(found.get("HTTP_ACCEPT", ""))
+        return found
+
+    def get_stderr(self) -> TextIO:
+        """Takes what wsgiref writes of an error, and is dropped with the request: stderr is the
+        command's."""
+        return io.StringIO()
+
     def log_message(self, format: str, *args: Any) -> None:  # the name it has there
-        """Says nothing: stderr is the command's."""
+        """Says nothing, for the same reason."""
 
 
 class _Server(ThreadingMixIn, WSGIServer):

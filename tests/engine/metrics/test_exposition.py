@@ -10,6 +10,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from prometheus_client import Gauge
 from tests.support.fingerprints import Fingerprints
 
 from specdeck.engine.divergence.report import CheckGauges
@@ -62,6 +63,99 @@ def test_silent_connections_take_no_more_than_a_few_places(
     assert page.status_code == 200
     for one in silent:
         one.close()
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> int:
+    """The port of some gauges, whose requests and answers may take half a second."""
+    monkeypatch.setattr(scrape_server._Handler, "timeout", 0.5)
+    return serve_gauges(3)
+
+
+def serve_gauges(count: int) -> int:
+    port, page = find_free("127.0.0.1"), Exposition()
+    gauge = Gauge("specdeck_size", "A kilobyte each.", ["name"], registry=page.registry)
+    for number in range(count):
+        gauge.labels(f"{number:01000}").set(number)
+    page.serve(port)
+    return port
+
+
+def ask(port: int, request: bytes) -> bytes:
+    """What is answered to those bytes, up to the end of the connection."""
+    found = b""
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+        client.sendall(request)
+        client.shutdown(socket.SHUT_WR)
+        while piece := client.recv(1 << 16):
+            found += piece
+    return found
+
+
+UNREADABLE = (
+    "application/openmetrics-text; version=zzz",
+    "application/openmetrics-text;version=1.0.zzz",
+    'application/openmetrics-text; version="1.0.0"',
+    "application/openmetrics-text;version=1..0",
+    "application/openmetrics-text;version=" + "9" * 5_000,
+    "application/openmetrics-text;version=1\xb2",
+    "application/openmetrics-text;version=1.0.0.\r\n X-Other: 1",
+    "text/plain;version=zzz, application/openmetrics-text;version=.",
+    ";;;=,,,",
+    "\xff\x00",
+)
+
+
+@pytest.mark.parametrize("accept", UNREADABLE, ids=lambda one: one[:50])
+def test_a_format_that_cannot_be_read_is_answered_with_the_plain_text(
+    accept: str, served: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    request = f"GET /metrics?name[]=specdeck_size HTTP/1.1\r\nAccept: {accept}\r\n\r\n"
+    head, _, page = ask(served, request.encode("latin-1")).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.0 200 ")
+    assert b"Content-Type: text/plain; version=0.0.4; charset=utf-8" in head
+    assert page.startswith(b"# HELP specdeck_size")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_prometheus_is_answered_in_the_format_that_it_prefers(served: int) -> None:
+    accept = (
+        "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,"
+        "application/openmetrics-text;version=0.0.1;q=0.5,"
+        "text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2"
+    )
+    head, _, page = ask(
+        served, f"GET /metrics HTTP/1.1\r\nAccept: {accept}\r\n\r\n".encode()
+    ).partition(b"\r\n\r\n")
+    assert b"Content-Type: application/openmetrics-text" in head
+    assert page.endswith(b"# EOF\n")
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"GET /metrics\r\n\r\n",
+        b"POST /metrics HTTP/1.1\r\nContent-Length: -9\r\n\r\nbody",
+        b"HEAD /metrics HTTP/1.1\r\nContent-Length: many\r\n\r\n",
+        b"\xff\xfe /\xb2 HTTP/1.1\r\n\r\n",
+        b"GET /metrics?name[]=%ff&name[]=\xff\xfe&" + b"a=b&" * 3_000 + b" HTTP/1.1\r\n\r\n",
+        b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.\xb2\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET / HTTP/1.1\r\n" + b"X-Many: 1\r\n" * 200 + b"\r\n",
+        b"GET / HTTP/1.1\r\nContent-Type: a;b*0*=utf-8''%E2;b*x=\xff\r\nAccept\r\n: \x00\r\n\r\n",
+        b"GET / HTTP/1.1\r\nAccept: ",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"",
+    ],
+    ids=lambda one: repr(one[:30]),
+)
+def test_no_client_writes_on_stderr(
+    request_bytes: bytes, served: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    answer = ask(served, request_bytes)
+    assert not answer.startswith(b"HTTP/1.0 500")
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_port_that_is_taken_is_wrong_usage() -> None:
