@@ -10,8 +10,9 @@ import io
 import re
 import socket
 import threading
+import time
 from socketserver import TCPServer, ThreadingMixIn
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TextIO
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 MOST_CONNECTIONS: Final = 8
 """At once; further ones are closed."""
 PATIENCE_S: Final = 5.0
-"""For the next bytes of a request, and for whoever takes the answer."""
+"""For a whole request, and for whoever takes the answer, in however many pieces."""
 _READABLE_FORMAT: Final = re.compile(
     r"""
     \s* [\w.+*-]+ / [\w.+*-]+
@@ -43,8 +44,49 @@ def choose_readable(accept: str) -> str:
     return ",".join(one for one in accept.split(",") if _READABLE_FORMAT.fullmatch(one))
 
 
+class _BoundedStream(io.RawIOBase):
+    """One direction of a connection, which ends some seconds after its first use.
+
+    A socket's own timeout begins anew with each byte.
+    """
+
+    def __init__(self, connection: socket.socket, seconds: float) -> None:
+        self._connection, self._seconds = connection, seconds
+        self._end: float | None = None
+
+    def readable(self) -> bool:
+        """For a buffer before it."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Raises TimeoutError at the end."""
+        self._keep_bound()
+        return self._connection.recv_into(buffer)
+
+    def write(self, data: Any) -> int:
+        """All of it; raises TimeoutError at the end."""
+        self._keep_bound()
+        self._connection.sendall(data)
+        return len(data)
+
+    def _keep_bound(self) -> None:
+        if self._end is None:
+            self._end = time.monotonic() + self._seconds
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._connection.settimeout(left)
+
+
 class _Handler(WSGIRequestHandler):
-    timeout = PATIENCE_S
+    timeout: ClassVar[float] = PATIENCE_S
+
+    def setup(self) -> None:
+        """Bounds the request and the answer, each as a whole."""
+        super().setup()
+        self.rfile = io.BufferedReader(_BoundedStream(self.connection, self.timeout))
+        # Nothing is held back in it, as in the one that it takes the place of.
+        self.wfile = _BoundedStream(self.connection, self.timeout)  # type: ignore[assignment]
 
     def get_environ(self) -> dict[str, Any]:
         """The request, with no format in it that ends whoever reads it."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -156,6 +158,59 @@ def test_no_client_writes_on_stderr(
     answer = ask(served, request_bytes)
     assert not answer.startswith(b"HTTP/1.0 500")
     assert capfd.readouterr() == ("", "")
+
+
+def test_whoever_drips_a_request_is_given_up(served: int) -> None:
+    with ExitStack() as stack:
+        dripping = [stack.enter_context(socket.socket()) for _ in range(MOST_CONNECTIONS)]
+        for one in dripping:
+            one.connect(("127.0.0.1", served))
+            one.settimeout(0.05)
+        started = time.monotonic()
+        while dripping and time.monotonic() < started + 10.0:
+            dripping = [one for one in dripping if drip(one)]
+        assert not dripping
+        assert time.monotonic() - started >= 0.4
+        assert is_served(served)
+
+
+def drip(client: socket.socket) -> bool:
+    """Sends one more byte; False once the server has ended the connection."""
+    try:
+        client.send(b"G")
+        return client.recv(1) != b""
+    except TimeoutError:
+        return True
+    except ConnectionError:
+        return False
+
+
+def test_whoever_takes_an_answer_drop_by_drop_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(scrape_server._Handler, "timeout", 0.5)
+    port = serve_gauges(8_000)  # more than a connection holds
+    with ExitStack() as stack:
+        slow = [stack.enter_context(socket.socket()) for _ in range(MOST_CONNECTIONS)]
+        for one in slow:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            one.connect(("127.0.0.1", port))
+            one.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+        ended = time.monotonic() + 20.0
+        while not (is_free := is_served(port)) and time.monotonic() < ended:
+            for one in slow:
+                with suppress(ConnectionError):
+                    one.recv(1)
+        assert is_free
+    assert capfd.readouterr() == ("", "")
+
+
+def is_served(port: int) -> bool:
+    """Whether there is a place for one more."""
+    try:
+        return ask(port, b"OPTIONS / HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.0 200")
+    except ConnectionError:
+        return False
 
 
 def test_a_port_that_is_taken_is_wrong_usage() -> None:
