@@ -30,7 +30,9 @@ from specdeck.engine.files import open_file, read_file
 from specdeck.engine.incident.archive import refuse_existing
 from specdeck.engine.incident.case_words import describe_dip, describe_stall
 from specdeck.engine.incident.collect import Sources, collect
+from specdeck.engine.incident.markdown import Clock
 from specdeck.engine.incident.material import Material, Span
+from specdeck.engine.incident.outages import list_outages
 from specdeck.engine.incident.redaction import Redactor, list_secrets
 from specdeck.engine.incident.write import Written, write_incident
 from specdeck.engine.launch.registry import Record, Registry, slug
@@ -88,7 +90,8 @@ def command(
         falls, dips, stalls = (
             [one.as_json() for one in found] for found in (made.falls, made.dips, made.stalls)
         )
-        emit({**written.as_json(), "falls": falls, "dips": dips, "stalls": stalls})
+        found = {"falls": falls, "dips": dips, "stalls": stalls}
+        emit({**written.as_json(), **found, "downs": made.downs, "restarts": made.restarts})
     else:
         print_lines(*summary_lines(made, written))
     return 0
@@ -265,6 +268,8 @@ def summary_lines(made: Material, written: Written) -> list[str]:
         )
         words = "acceptance" if fall.figure == "acceptance" else "tokens/s"
         lines.append(f"  {words} fell from {was} to {now} at {_clock(fall.t)}")
+    clock = Clock(made.span, time.localtime)
+    lines += [f"  the engine {one}" for one in list_outages(made, clock)]
     passing = [(one.start, describe_dip(one)) for one in made.dips]
     passing += [(one.start, describe_stall(one, _clock)) for one in made.stalls]
     lines += [f"  {_clock(t)} {text}" for t, text in sorted(passing)]

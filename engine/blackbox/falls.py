@@ -2,6 +2,7 @@
 
 What a fall is depends on the record around it alone, and not on what is looked at: the figures of
 `REACH_S` on both sides of a moment are compared, at moments that are whole multiples of `COLUMN_S`.
+Speed that is lost because nothing is asked for any more is no fall.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Final, Literal, Protocol
 
+from specdeck.engine.blackbox.load_end import Read, has_load_ended
 from specdeck.engine.blackbox.summary import Extent, OverviewColumn
 
 Figure = Literal["acceptance", "tokens_per_second"]
@@ -45,7 +47,7 @@ _PIECE_S: Final = 3600.0
 """Of a long time, what is looked through at once, so that days of a record are never in memory."""
 
 
-class Overviewed(Protocol):
+class Overviewed(Read, Protocol):
     """A record of an engine, as far as falls are found in it."""
 
     @property
@@ -98,6 +100,18 @@ def list_falls(history: Overviewed, start: float, end: float) -> tuple[Fall, ...
     Those of the last `SETTLED_S` of a record that still grows may yet move. Raises SpecdeckError
     for a record that cannot be read.
     """
+    drops = list_drops(history, start, end)
+    return tuple(one for one in drops if not is_end_of_load(history, one))
+
+
+def is_end_of_load(history: Overviewed, fall: Fall) -> bool:
+    """Whether the speed is lower only because nothing is asked for any more."""
+    sides = _sides_of_gap(fall.earliest, fall.t) if fall.since is not None else _sides(fall.t)
+    return fall.figure == "tokens_per_second" and has_load_ended(history, *sides)
+
+
+def list_drops(history: Overviewed, start: float, end: float) -> tuple[Fall, ...]:
+    """As `list_falls`, with the ends of the load."""
     found: list[Fall] = []
     for first, last in split_time(history, start, end):
         found += [one for one in _list_around(history, first, last) if first <= one.t < last]
@@ -120,18 +134,38 @@ def _list_around(history: Overviewed, start: float, end: float) -> list[Fall]:
     """The falls between two moments and some beside them."""
     # One is placed to the second beside the column that it is found at, and may be told already.
     first, last = _column(start - _CLOSE_S - _SAME_S), _column(end + _CLOSE_S + _SAME_S)
-    lead = 2 * _SIDE
+    lead = 4 * _SIDE
     origin, count = first - lead, last - first + 1 + 2 * lead
     columns = history.overview(origin * COLUMN_S, (origin + count) * COLUMN_S, count)
     found: list[Fall] = []
     for figure in FIGURES:
         values = [read_mean(column, figure) for column in columns]
-        for at in _find_peaks(values):
-            if lead <= at < count - lead:
+        drops = {
+            at: fall
+            for at in _find_peaks(values)
+            if lead // 2 <= at < count - lead // 2
+            and (fall := _measure(history, figure, (origin + at) * COLUMN_S)) is not None
+        }
+        ends = [_column(one.t) - origin for one in drops.values() if is_end_of_load(history, one)]
+        for at in _find_hidden(values, ends):
+            if at not in drops and lead <= at < count - lead:
                 fall = _measure(history, figure, (origin + at) * COLUMN_S)
-                if fall is not None and not _is_told(found, fall):
-                    found.append(fall)
+                if fall is not None:
+                    drops[at] = fall
+        for at, fall in sorted(drops.items()):
+            if lead <= at < count - lead and not _is_told(found, fall):
+                found.append(fall)
     return found
+
+
+def _find_hidden(values: Sequence[float | None], ends: Sequence[int]) -> Iterator[int]:
+    """Where a fall stands out before an end of the load, by its column, that stands out more."""
+    if not ends:
+        return
+    idle = {end + n for end in ends for n in range(_SIDE)}
+    for at in _find_peaks([None if n in idle else one for n, one in enumerate(values)]):
+        if any(at < end <= at + _SIDE for end in ends):
+            yield at
 
 
 def _column(t: float) -> int:
@@ -209,10 +243,9 @@ def compare_sides(
     is not known. A reading at `t` itself is the first one after it. With `since` what was before
     that is compared, as nothing is known of the time from then to `t`.
     """
-    sides = ((t - REACH_S, math.nextafter(t, 0.0)), (t, t + REACH_S))
     was, now = (
         read_mean(history.overview(first, last, 1)[0], figure)
-        for first, last in (sides if since is None else _sides_of_gap(since, t))
+        for first, last in (_sides(t) if since is None else _sides_of_gap(since, t))
     )
     return None if was is None or now is None else (was, now)
 
@@ -220,8 +253,8 @@ def compare_sides(
 def find_fall_across(
     history: Overviewed, figure: Figure, since: float, t: float
 ) -> tuple[float, float] | None:
-    """What a figure was up to `since` and is from `t` on, where that is a fall and nothing is known
-    of the time between; None where it did not fall, or too little is known around it.
+    """What a figure was up to `since` and is from `t` on, where it is lower by as much as a fall
+    and nothing is known of the time between; None where it is not, or too little is known.
     """
     values = [
         read_mean(column, figure)
@@ -229,6 +262,11 @@ def find_fall_across(
         for column in history.overview(start, end, _SIDE)
     ]
     return compare_sides(history, figure, t, since) if _list_ratios(values)[_SIDE] else None
+
+
+def _sides(t: float) -> tuple[tuple[float, float], tuple[float, float]]:
+    """The time before a moment and that from it on."""
+    return (t - REACH_S, math.nextafter(t, 0.0)), (t, t + REACH_S)
 
 
 def _sides_of_gap(since: float, t: float) -> tuple[tuple[float, float], tuple[float, float]]:

@@ -16,6 +16,7 @@ from specdeck.engine.blackbox.falls import (
     Silence,
     compare_sides,
     find_fall_across,
+    is_end_of_load,
 )
 from specdeck.engine.metrics.reading import Reading
 
@@ -153,6 +154,12 @@ def list_falls_across(history: Overviewed, coverage: Mapping[Figure, Coverage]) 
 
     Raises SpecdeckError for a record that cannot be read.
     """
+    drops = list_drops_across(history, coverage)
+    return tuple(one for one in drops if not is_end_of_load(history, one))
+
+
+def list_drops_across(history: Overviewed, coverage: Mapping[Figure, Coverage]) -> tuple[Fall, ...]:
+    """As `list_falls_across`, with the ends of the load."""
     found: list[Fall] = []
     for figure, known in coverage.items():
         for gap in known.gaps:

@@ -24,10 +24,12 @@ from specdeck.engine.blackbox.falls import (
     Fall,
     Figure,
     compare_sides,
-    list_falls,
+    is_end_of_load,
+    list_drops,
 )
-from specdeck.engine.blackbox.gaps import Coverage, GapWatch, list_falls_across, place_at_gap
+from specdeck.engine.blackbox.gaps import Coverage, GapWatch, list_drops_across, place_at_gap
 from specdeck.engine.blackbox.history import MOST_COLUMNS, History
+from specdeck.engine.blackbox.load_end import count_requests
 from specdeck.engine.blackbox.summary import MINUTE_S
 from specdeck.engine.client.command_options import NO_OPTIONS, CommandOptions
 from specdeck.engine.config import yaml_source
@@ -146,6 +148,8 @@ class _Assembly:
         """The last one with the plugin's word: an engine that hangs still tells its counters."""
         self._counted: float | None = None
         """Unix time of the last one whose figures are known."""
+        self._asked: float | None = None
+        """The same of the last one that had requests, or did not tell whether it had."""
         hide = self._redactor.hide
         self._made = Material(hide(sources.url), hide(sources.name), span, written)
         self._made.missing.update(self._hide_reasons(sources.missing or {}))
@@ -187,9 +191,14 @@ class _Assembly:
         columns = max(3, min(COLUMNS, int(span.seconds / _NARROWEST_S)))
         made.columns = history.overview(span.start, span.end, columns)
         self._walk(history)
-        made.falls = _find_falls(history, span, made.stalls, made.coverage)
+        busy = span if self._asked is None else Span(span.start, self._asked)
+        drops = _list_drops(history, span, made.stalls, made.coverage)
+        ends = [one for one in drops if is_end_of_load(history, one)]
+        made.load_ends = tuple(sorted(ends, key=lambda one: one.t))
+        listed = [one for one in drops if one not in made.load_ends]
+        made.falls = _find_falls(history, span, busy, listed, made.coverage)
         made.settled = _find_settled(history, span, self._counted)
-        made.slides = tuple(_list_slides(history, span, made.settled, made.falls))
+        made.slides = tuple(_list_slides(history, span, busy, made.settled, made))
         made.dips = _list_dips(history, span, made.falls)
         if made.fall is not None and made.fall.since is None:
             made.onset = find_onset(list(_list_points(history, made.fall)), made.fall)
@@ -236,6 +245,8 @@ class _Assembly:
                     self._told = reading
                 if reading.window is not None and reading.window.generated is not None:
                     self._counted = reading.t
+                if reading.up and count_requests(reading) != 0:
+                    self._asked = reading.t
                 yield reading
 
         self._changes = list_changes(walk())
@@ -389,7 +400,7 @@ class _Assembly:
         except Exception as error:  # noqa: BLE001  # a file without causes is better than none
             made.missing["why.json"] = self._redactor.hide(f"{type(error).__name__}: {error}")[:300]
         first = next(iter(made.diagnosis.causes), None) if made.diagnosis is not None else None
-        if first is not None and not made.is_later(first):
+        if first is not None and made.kinds.are_apart and not made.is_later(first):
             is_acceptance = made.fall is not None and made.fall.figure == "acceptance"
             onset = made.onset if is_acceptance else None
             since = made.fall.t if made.fall is not None and is_acceptance else None
@@ -469,34 +480,49 @@ def _documents(history: History, kind: str, span: Span) -> list[tuple[float, dic
     return [*before, *history.documents(kind, span.start, span.end)]
 
 
-def _find_falls(
+def _list_drops(
     history: History,
     span: Span,
     stalls: Sequence[Stall],
     coverage: Mapping[Figure, Coverage],
-) -> tuple[Fall, ...]:
-    """The one that it is about first, then the greatest others by time.
+) -> list[Fall]:
+    """What a console lists, what is lower after a gap, and the ends of the load.
 
-    The first is the greatest fall of acceptance that a console lists; else a smaller one that
-    stands out of the span, or one of the speed, which load alone moves. One of the speed that a
-    stall tells of, which was over before the record's end, is none.
+    A fall of the speed that a stall tells of, which was over before the record's end, is none.
     """
     over = [one.start for one in stalls if one.end < history.last - 1.0]
     listed = [
         place_at_gap(history, one, coverage)
-        for one in list_falls(history, span.start, span.end)
+        for one in list_drops(history, span.start, span.end)
         if one.figure == "acceptance" or not _is_beside(one.t, over)
     ]
-    for one in list_falls_across(history, coverage):
+    for one in list_drops_across(history, coverage):
         if not any(_is_same(one, other) for other in listed):
             listed.append(one)
-    figures: tuple[Figure, ...] = ("acceptance", "tokens_per_second")
+    return listed
+
+
+def _find_falls(
+    history: History,
+    span: Span,
+    busy: Span,
+    listed: Sequence[Fall],
+    coverage: Mapping[Figure, Coverage],
+) -> tuple[Fall, ...]:
+    """The one that it is about first, then the greatest others by time.
+
+    The first is the greatest fall of acceptance that is `listed`; else a smaller one that stands
+    out of the span, or one of the speed, which load alone moves: of that a smaller one is looked
+    for as long as anything was asked for.
+    """
+    spans: dict[Figure, Span] = {"acceptance": span, "tokens_per_second": busy}
     first: Fall | None = None
-    for figure in figures:
+    for figure, known in spans.items():
         same = [one for one in listed if one.figure == figure]
         first = first or max(same, key=_weigh, default=None)
-        if first is None and (small := _find_small_fall(history, span, figure)) is not None:
-            first = place_at_gap(history, small, coverage)
+        if first is None and (small := _find_small_fall(history, known, figure)) is not None:
+            small = place_at_gap(history, small, coverage)
+            first = None if is_end_of_load(history, small) else small
     if first is None:
         return ()
     further = sorted((one for one in listed if one is not first), key=_weigh, reverse=True)
@@ -534,16 +560,18 @@ def _find_settled(history: History, span: Span, counted: float | None) -> float 
 
 
 def _list_slides(
-    history: History, span: Span, settled: float | None, falls: Sequence[Fall]
+    history: History, span: Span, busy: Span, settled: float | None, made: Material
 ) -> Iterator[Slide]:
     """Those of the span that no fall tells of; one of the speed beside one of acceptance, or where
-    nothing fell, as it goes with both."""
+    nothing fell, as it goes with both. The speed slides as long as anything is asked for."""
     end = span.end if settled is None else min(span.end, settled)
-    acceptance = find_slide(history, "acceptance", span.start, end, falls)
+    acceptance = find_slide(history, "acceptance", span.start, end, made.falls)
     if acceptance is not None:
         yield acceptance
-    if acceptance is not None or not falls:
-        speed = find_slide(history, "tokens_per_second", span.start, end, falls)
+    if acceptance is not None or not made.falls:
+        told = (*made.falls, *made.load_ends)
+        end = min(end, busy.end)
+        speed = find_slide(history, "tokens_per_second", span.start, end, told)
         if speed is not None:
             yield speed
 
@@ -565,11 +593,14 @@ def _find_speed(history: History, fall: Fall) -> Fall | None:
     figures = compare_sides(history, "tokens_per_second", fall.t, fall.since)
     if figures is None or figures[1] > figures[0] * (1 - _LEAST_SLOWER):
         return None
-    return replace(fall, figure="tokens_per_second", before=figures[0], after=figures[1])
+    speed = replace(fall, figure="tokens_per_second", before=figures[0], after=figures[1])
+    return None if is_end_of_load(history, speed) else speed
 
 
 def _find_small_fall(history: History, span: Span, figure: Figure) -> Fall | None:
     """By the minute at most, and again in the seconds around the column that it was found in."""
+    if span.seconds < _NARROWEST_S:
+        return None
     width = min(max(_NARROWEST_S, span.seconds / COLUMNS), MINUTE_S)
     count = max(3, min(MOST_COLUMNS, int(span.seconds / width)))
     fall = find_fall(history.overview(span.start, span.end, count), figure)

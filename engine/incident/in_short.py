@@ -23,6 +23,7 @@ from specdeck.engine.incident.kinds import ASKED
 from specdeck.engine.incident.markdown import Clock, escape, format_acceptance
 from specdeck.engine.incident.material import Material
 from specdeck.engine.incident.moves import Move, Run, describe_run, group_moves
+from specdeck.engine.incident.outages import list_outages
 from specdeck.engine.text import UNKNOWN, format_count, format_duration
 from specdeck.engine.why.words import TITLES, describe_cause
 
@@ -59,13 +60,10 @@ class InShort:
     def list_lines(self) -> list[str]:
         """The section, a fact a line."""
         made = self._made
-        found = [*self._falls(), *self._passing(), *self._likeliest(), *self._quiet(), *self._age()]
-        if made.restarts:
-            found.append(f"- The engine was restarted at {self._clock.list_times(made.restarts)}.")
-        for first, last in made.downs[-3:]:
-            is_last = made.is_down_at_end and last == made.downs[-1][1]
-            until = "to the end of the recording" if is_last else f"until {self._clock(last)}"
-            found.append(f"- It did not answer from {self._clock(first)} {until}.")
+        worse = [*self._falls(), *self._passing(), *self._likeliest(), *self._quiet(), *self._age()]
+        outages = [f"- The engine {one}." for one in list_outages(made, self._clock)]
+        # Where nothing became worse the file is about these.
+        found = [*worse, *outages] if made.has_worsened else [*outages, *worse]
         found += [f"- Shortly before: {one}" for one in self._list_near()]
         found += self._new_traffic()
         up = {True: "It answered", False: "It did not answer", None: "It was not asked"}[made.up]
@@ -161,13 +159,16 @@ class InShort:
         )
 
     def _passing(self) -> list[str]:
-        """What went by: acceptance that came back, unless a fall has it, and stalls."""
+        """What went by: acceptance that came back, unless a fall has it, stalls, and load."""
         made = self._made
         beside = [find_near(made.dips, one.t, TOGETHER_S) for one in made.falls]
         rows = [(one.start, describe_dip(one)) for one in made.dips if one not in beside]
         longest = sorted(made.stalls, key=lambda one: -one.seconds)[:_MOST_STALLS]
         rows += [(one.start, describe_stall(one, self._clock)) for one in longest]
         found = [f"- {self._clock(t)} {escape(text)}." for t, text in sorted(rows)]
+        if made.load_ends:
+            times = self._clock.list_times([one.t for one in made.load_ends])
+            found.append(f"- The load ended at {times}: no request ran or waited any more.")
         if left := len(made.stalls) - len(longest):
             found.append(f"- {format_count(left, 'shorter stall')} besides.")
         return found
@@ -186,8 +187,8 @@ class InShort:
         )
 
     def _likeliest(self) -> list[str]:
-        diagnosis = self._made.diagnosis
-        if diagnosis is None:
+        diagnosis, has_worsened = self._made.diagnosis, self._made.has_worsened
+        if diagnosis is None or (self._made.has_gone and not has_worsened):
             return []
         if not diagnosis.causes:
             return ["- What finished requests tell names no cause."]
@@ -202,6 +203,8 @@ class InShort:
         is_first = cause is diagnosis.causes[0]
         known = None if case is None or not is_first else describe_case(case, self._clock)
         words = known or "; ".join(describe_cause(cause, self._local))
+        if not has_worsened:
+            return [f"- What costs speed, though nothing fell: {escape(words)}."]
         return [f"- The likeliest cause: {escape(words)}."]
 
     def _new_traffic(self) -> list[str]:
@@ -213,6 +216,8 @@ class InShort:
                 found.append(f"- Running requests went from {was:.1f} to {now:.1f} on average.")
         kinds = made.kinds
         if kinds is None or kinds.before is None or kinds.after is None:
+            return found
+        if not kinds.are_apart:
             return found
         was_all, now_all = kinds.before.total.requests, kinds.after.total.requests
         for kind in kinds.list():

@@ -68,6 +68,13 @@ class Kinds:
     before: CohortSpan | None
     after: CohortSpan | None
 
+    @property
+    def are_apart(self) -> bool:
+        """Whether both are known and are other requests: where nobody looked after the moment the
+        later ones are those of the engine's whole life."""
+        before, after = self.before, self.after
+        return before is not None and after is not None and after.end > before.end
+
     def list(self) -> tuple[Kind, ...]:
         """By dimension, and in it by what the words lost, most first; what does not tell last."""
         was, now = _by_word(self.before), _by_word(self.after)

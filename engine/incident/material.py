@@ -60,6 +60,8 @@ class Material:
     readings: int = 0
     falls: tuple[Fall, ...] = ()
     """The one that tells when first, the others by time."""
+    load_ends: tuple[Fall, ...] = ()
+    """When speed was lost because nothing was asked for any more, by time: none of `falls`."""
     slides: tuple[Slide, ...] = ()
     """Figures that are lower at the span's end than at its beginning, where `falls` do not tell it;
     one a figure."""
@@ -116,6 +118,16 @@ class Material:
         """Whether a cause began so long after the fall that it is not what made it."""
         fall = self.fall
         return fall is not None and cause.since is not None and cause.since - fall.t > LATER_S
+
+    @property
+    def has_worsened(self) -> bool:
+        """Whether anything fell, slid, went by or stood still: what may have a cause."""
+        return bool(self.falls or self.slides or self.dips or self.stalls)
+
+    @property
+    def has_gone(self) -> bool:
+        """Whether the engine ended: it did not answer in the end, or another start of it did."""
+        return self.is_down_at_end or bool(self.restarts)
 
     @property
     def likeliest(self) -> Cause | None:

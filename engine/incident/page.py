@@ -193,6 +193,8 @@ class _Page:
         rows += [
             (one.start, escape(describe_dip(one)), True) for one in made.dips if one not in beside
         ]
+        words = "the load ended: no request ran or waited any more"
+        rows += [(one.t, words, False) for one in made.load_ends]
         rows.sort(key=lambda row: row[0])
         if made.fall is not None:
             rows.insert(0, (made.fall.t, escape(self._short.describe_fall(made.fall)), True))
@@ -207,14 +209,16 @@ class _Page:
         return lines
 
     def _why(self) -> list[str]:
-        diagnosis = self._made.diagnosis
+        made, diagnosis = self._made, self._made.diagnosis
         if diagnosis is None:
-            why = self._made.missing.get("why.json") or self._made.missing.get("cohorts.json")
+            why = made.missing.get("why.json") or made.missing.get("cohorts.json")
             return [f"Not told: {escape(why or 'no finished requests were recorded')}"]
         looked = describe_look(diagnosis.looked, self._local)
         lines = [f"Judged from {escape(looked)}."]
         if (baseline := describe_baseline(diagnosis, self._local)) is not None:
             lines.append(f"Compared {escape(baseline)}.")
+        if diagnosis.causes and not made.has_worsened:
+            lines.append("Nothing fell in this time: what follows costs speed, and made no fall.")
         lines.append("")
         for number, cause in enumerate(diagnosis.causes, start=1):
             lines += self._cause(number, cause, diagnosis)

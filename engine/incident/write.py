@@ -237,6 +237,7 @@ def _manifest(made: Material, names: list[str], readings: int) -> dict[str, Any]
         "span": {"start": made.span.start, "end": made.span.end},
         "readings": readings,
         "falls": [one.as_json() for one in made.falls],
+        "load_ends": [one.as_json() for one in made.load_ends],
         "slides": [one.as_json() for one in made.slides],
         "settled": made.settled,
         "dips": [one.as_json() for one in made.dips],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from itertools import pairwise
 from math import nan
@@ -50,6 +50,10 @@ class Seconds:
                            self._mean(self._acceptance, one, one + width))
             for one in (start + width * number for number in range(columns))
         ]  # fmt: skip
+
+    def readings(self, start: float, end: float) -> Iterator[Reading]:
+        """None: it has figures alone."""
+        return iter(())
 
     def _mean(self, values: Sequence[float | None], start: float, end: float) -> Extent | None:
         first, last = max(0, round(start - T0)), max(0, round(end - T0))
