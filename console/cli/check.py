@@ -388,14 +388,7 @@ def _tell(
         if gauges is not None:
             unshown = gauges.show(data, time.time())
         unwritten = _write_files(asked, data, prompts)
-    code = _canary_code(asked, result) if asked.is_canary else CODES[data["verdict"]]
-    return code or unshown or unwritten
-
-
-def _canary_code(asked: CheckArguments, result: CheckResult) -> int:
-    """The exit code of one night: it is good unless something changed, or a defect is proven."""
-    word = result.canary.word
-    return int(not result.is_sound or word == "changed" or (word == "too early" and asked.strict))
+    return CODES[result.conclusion.word] or unshown or unwritten
 
 
 def _print(asked: CheckArguments, data: dict[str, Any], lines: Callable[[Data], list[str]]) -> None:

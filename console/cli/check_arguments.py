@@ -160,7 +160,7 @@ class CheckArguments:
 
     @property
     def is_canary(self) -> bool:
-        """Whether the exit code is that of one night of many."""
+        """Whether the check is judged as one night of many."""
         return self.canary or self.every is not None
 
     @property
@@ -185,6 +185,8 @@ class CheckArguments:
             private=self.private,
             fresh=self.fresh,
             new_baseline=self.new_baseline,
+            judge="canary" if self.is_canary else "verdict",
+            strict=self.strict,
             calls=self.calls,
             model=self.model,
             retry_s=self.patience,

@@ -12,6 +12,7 @@ from xml.etree import ElementTree as ET
 
 from specdeck.engine.divergence.canary import Canary, Word
 from specdeck.engine.divergence.compare import CLASSES, StructureChange
+from specdeck.engine.divergence.conclusion import Conclusion
 from specdeck.engine.divergence.history import (
     PAST_CHECKS_HEAD,
     History,
@@ -335,9 +336,9 @@ def _align(lines: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def _markdown_head(title: str, data: Data, lines: Iterable[tuple[str, str]]) -> str:
-    head = (
-        f"# {title}: {data['verdict']}\n\n{escape_markdown(data['reason'])}.\n\n| | |\n|---|---|\n"
-    )
+    last = Conclusion.from_json(data)
+    asked = f"{title} --canary" if last.by == "canary" else title
+    head = f"# {asked}: {last.word}\n\n{escape_markdown(last.reason)}.\n\n| | |\n|---|---|\n"
     return head + "".join(f"{_row(line)}\n" for line in lines)
 
 
@@ -364,10 +365,11 @@ def _tokens(case: Data) -> str:
 
 
 def check_junit(data: Data) -> str:
-    """One test for the verdict, and one for each case that is no near tie.
+    """One test for what the exit code goes by, and one for each case that is no near tie.
 
     Only a fail has failures: a CI system counts them, whatever the first test says. What could
-    not be judged is an error, as a gate must not open for it either.
+    not be judged is an error, as a gate must not open for it either. A night of a canary that is
+    as before has neither, even where its verdict by rate is a fail.
     """
     cases = [
         (
@@ -385,22 +387,27 @@ def check_junit(data: Data) -> str:
 def _format_junit(
     title: str, classname: str, data: Data, cases: Sequence[tuple[str, str, str]]
 ) -> str:
-    """One test for the verdict and one for each of `cases`: its class, its name, what is said."""
-    bad, unjudged = data["verdict"] == "fail", data["verdict"] == "inconclusive"
+    """A test of what the exit code goes by, and one for each of `cases`: its class, its name, what
+    is said. A canary has one more, without a say: the verdict."""
+    last = Conclusion.from_json(data)
+    bad, unjudged, beside = last.word == "fail", last.word == "inconclusive", last.by != "verdict"
     suite = ET.Element(
         "testsuite",
         name=title,
-        tests=str(1 + len(cases)),
+        tests=str(1 + beside + len(cases)),
         failures=str(1 + len(cases) if bad else 0),
         errors=str(int(unjudged)),
         skipped="0",
         time=f"{data['seconds']:.3f}",
     )
-    main = ET.SubElement(suite, "testcase", classname=classname, name="verdict")
+    main = ET.SubElement(suite, "testcase", classname=classname, name=last.by)
     if bad:
-        ET.SubElement(main, "failure", message=_plain(data["reason"]), type="fail")
+        ET.SubElement(main, "failure", message=_plain(last.reason), type="fail")
     elif unjudged:
-        ET.SubElement(main, "error", message=_plain(UNJUDGED + data["reason"]), type="inconclusive")
+        ET.SubElement(main, "error", message=_plain(UNJUDGED + last.reason), type="inconclusive")
+    if beside:
+        one = ET.SubElement(suite, "testcase", classname=classname, name="verdict")
+        ET.SubElement(one, "system-out").text = _plain(f"{data['verdict']}: {data['reason']}")
     for kind, name, said in cases:
         one = ET.SubElement(suite, "testcase", classname=f"specdeck.{kind}", name=name)
         if bad:
@@ -524,6 +531,9 @@ class CheckGauges(Exposition):
         self._excess = gauge("excess_rate", "Share of prompts that differ beyond the floors.")
         self._canary = gauge("canary", "1 for the canary's latest word, 0 for others.", "word")
         self._verdict = gauge("verdict", "1 for the last verdict, 0 for others.", "verdict")
+        self._conclusion = gauge(
+            "conclusion", "1 for what the exit code goes by, 0 for others.", "conclusion"
+        )
         self._ended = gauge("last_run_timestamp_seconds", "Unix time of the last finished check.")
         self._up = gauge("up", "Whether the last check could be done.")
 
@@ -551,5 +561,7 @@ class CheckGauges(Exposition):
                 self._canary.labels(name, word).set(canary["word"] == word)
         for kind in CLASSES:
             self._cases.labels(name, kind).set(data["classes"][kind])
+        last = Conclusion.from_json(data)
         for word in ("pass", "fail", "inconclusive"):
             self._verdict.labels(name, word).set(data["verdict"] == word)
+            self._conclusion.labels(name, word).set(last.word == word)

@@ -31,6 +31,13 @@ from specdeck.engine.divergence.arms import (
     refuse_itself,
 )
 from specdeck.engine.divergence.canary import Canary
+from specdeck.engine.divergence.conclusion import (
+    Conclusion,
+    Judge,
+    conclude_check,
+    conclude_night,
+    is_sound,
+)
 from specdeck.engine.divergence.history import (
     History,
     PastCheck,
@@ -99,6 +106,10 @@ class CheckOptions:
     """Begins anew even where a run was cut short."""
     new_baseline: bool = False
     """The canary forgets the nights before this one."""
+    judge: Judge = "verdict"
+    """Whose word the check's conclusion is."""
+    strict: bool = False
+    """A canary that has seen too few nights is no good one."""
     calls: int = 5
     """In a session, for the risk that adds up."""
     model: str | None = None
@@ -158,6 +169,10 @@ class CheckResult:
     """With the same prompts and settings, whatever draft or k."""
     canary: Canary = field(default_factory=Canary)
     """This check as one night of many."""
+    judge: Judge = "verdict"
+    """Whose word its conclusion is."""
+    strict: bool = False
+    """Whether a canary has to have seen enough nights for a good one."""
     trip: Trip | None = None
     unstored: SpecdeckError | None = None
     """Why the store does not have it; None where it has."""
@@ -170,7 +185,14 @@ class CheckResult:
     @property
     def is_sound(self) -> bool:
         """Whether it is a night like any other: no defect, and speculation was tried."""
-        return not self.verdict.defect and not self.verdict.untried
+        return is_sound(self.verdict)
+
+    @property
+    def conclusion(self) -> Conclusion:
+        """What it comes to, by its verdict or as a night of the canary."""
+        if self.judge == "verdict":
+            return conclude_check(self.verdict)
+        return conclude_night(self.verdict, self.canary, strict=self.strict)
 
     def as_json(self) -> dict[str, Any]:
         """The document of `check --json`."""
@@ -179,6 +201,7 @@ class CheckResult:
             "history": asdict(self.history),
             "earlier": [asdict(check) for check in self.earlier],
             "canary": self.canary.as_json(counts=False),
+            "conclusion": self.conclusion.as_json(),
             "tripped": None if self.trip is None else self.trip.as_json(),
         }
 
@@ -432,7 +455,10 @@ async def run_check(
             store.give_up(runner.run.id)
         runs = (replace(runner.run, finished=t, summary=json.loads(json.dumps(summary))), *runs)
     history, earlier = compare_with_history(runs), comparable_checks(runs)
-    yield CheckResult(outcome, runner.run.id, history, earlier, canary, unstored=unstored)
+    yield CheckResult(
+        outcome, runner.run.id, history, earlier, canary,
+        judge=pair.options.judge, strict=pair.options.strict, unstored=unstored,
+    )  # fmt: skip
 
 
 async def _store_when_free(

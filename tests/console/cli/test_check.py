@@ -255,20 +255,33 @@ def test_a_defect_is_code_1_and_every_report_names_it(
 
 
 def test_a_night_is_good_unless_something_changed_or_is_proven(
-    engine: CheckedEngine, prompts: Path, capsys: Captured
+    engine: CheckedEngine, prompts: Path, tmp_path: Path, capsys: Captured
 ) -> None:
     words = ["check", engine.url, "--prompts", str(prompts), "--limit", "5"]
+    report = tmp_path / "report.xml"
+    words += ["--report", str(report), "--metrics-file", str(tmp_path / "check.prom")]
     assert outcome([*words, "--canary"]) == 0
     assert "too early" in capsys.readouterr().out
+    assert 'failures="0" errors="0"' in report.read_text()
+    gauges = (tmp_path / "check.prom").read_text()
+    assert 'specdeck_check_conclusion{conclusion="pass",engine="' + engine.url + '"} 1.0' in gauges
     assert outcome([*words, "--canary", "--strict"]) == 1
+    assert 'failures="0" errors="1"' in report.read_text()
+    assert (
+        'specdeck_check_conclusion{conclusion="pass",engine="' + engine.url + '"} 0.0'
+        in (tmp_path / "check.prom").read_text()
+    )
     for _ in range(LEAST_NIGHTS - 3):
         assert outcome([*words, "--canary", "--json"]) == 0
     capsys.readouterr()
     assert outcome([*words, "--canary", "--strict", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["verdict"], found["canary"]["word"]) == ("inconclusive", "as before")
+    assert (found["conclusion"]["by"], found["conclusion"]["word"]) == ("canary", "pass")
+    assert 'failures="0" errors="0"' in report.read_text()
     engine.wrong = {"prompt 3"}
     assert outcome([*words, "--canary"]) == 1
+    assert 'failures="2" errors="0"' in report.read_text()
     assert outcome([*words, "--strict"]) == 2
 
 

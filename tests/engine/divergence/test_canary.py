@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pytest
 from tests.engine.divergence.conftest import Bench
@@ -11,6 +12,7 @@ from tests.support.checks import finish_check
 from tests.support.completion_engine import Fault
 
 from specdeck.engine.divergence.canary import LEAST_NIGHTS, Canary
+from specdeck.engine.divergence.report import check_junit, check_markdown
 from specdeck.engine.operations.check import CheckResult
 
 
@@ -34,6 +36,56 @@ async def test_nights_are_weighed_against_those_before_them(bench: Bench) -> Non
     anew = await night(bench, usual, new_baseline=True)
     assert (anew.canary.word, anew.canary.nights) == ("too early", 1)
     assert (await night(bench, usual)).canary.nights == 2
+
+
+def reds(found: CheckResult) -> tuple[str | None, ...]:
+    suite = ET.fromstring(check_junit(found.as_json()))
+    return suite.get("failures"), suite.get("errors")
+
+
+async def test_the_reports_of_a_canary_go_by_what_its_exit_code_goes_by(bench: Bench) -> None:
+    tie = bench.fault(2, margin=0.0)
+    usual, asked = {"prompt 3": tie}, {"judge": "canary", "threshold": 0.9}
+    early = await night(bench, usual, **asked, strict=True)
+    assert (early.verdict.word, early.conclusion.word, reds(early)) == (
+        "pass", "inconclusive", ("0", "1"),
+    )  # fmt: skip
+    for _ in range(LEAST_NIGHTS - 1):
+        found = await night(bench, usual, **asked, strict=True)
+    assert (found.canary.word, found.conclusion.word, reds(found)) == (
+        "as before", "pass", ("0", "0"),
+    )  # fmt: skip
+    worse = await night(bench, {f"prompt {n}": tie for n in range(1, 9)}, **asked)
+    assert (worse.verdict.word, worse.canary.word, worse.conclusion.word) == (
+        "pass", "changed", "fail",
+    )  # fmt: skip
+    assert reds(worse) == ("1", "0")
+    page = check_markdown(worse.as_json())
+    assert page.startswith("# specdeck check --canary: fail\n\nchanged: ")
+
+
+async def test_a_rate_that_was_always_so_reddens_no_report_of_a_canary(bench: Bench) -> None:
+    """The one check on its own fails by it."""
+    faults = {f"prompt {n}": bench.fault(2, margin=0.0) for n in range(1, 13)}
+    alone = await night(bench, faults, threshold=0.0)
+    found = await night(bench, faults, threshold=0.0, judge="canary")
+    assert (alone.verdict.word, found.verdict.word) == ("fail", "fail")
+    assert not found.verdict.defect
+    assert (alone.conclusion.word, found.conclusion.word) == ("fail", "pass")
+    assert reds(alone) != ("0", "0")
+    assert reds(found) == ("0", "0")
+
+
+async def test_what_is_not_sound_is_red_in_a_canary_however_usual(bench: Bench) -> None:
+    wrong = {"prompt 3": bench.fault(2, margin=3.0, honest=False)}
+    defect = await night(bench, wrong, judge="canary")
+    assert (defect.conclusion.word, defect.conclusion.reason) == ("fail", defect.verdict.reason)
+    assert reds(defect) == ("2", "0")
+    refuse = {f"prompt {n}": (400, "the context is too long") for n in range(2, 13)}
+    async with bench.lab(bench.engine(refuse=refuse), max_tokens=4, judge="canary") as lab:
+        refused = await finish_check(lab, bench.many(12), bench.store)
+    assert (refused.canary.word, refused.conclusion.word) == ("too early", "inconclusive")
+    assert reds(refused) == ("0", "1")
 
 
 async def test_a_night_with_a_proven_defect_is_not_sound(bench: Bench) -> None:

@@ -7,6 +7,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from specdeck.engine.divergence.conclusion import Conclusion
 from specdeck.engine.divergence.report import check_junit
 
 CASE = {
@@ -16,10 +17,11 @@ CASE = {
 }  # fmt: skip
 
 
-def suite(verdict: str, *cases: dict[str, Any]) -> ET.Element:
-    return ET.fromstring(
-        check_junit({"verdict": verdict, "reason": "why", "seconds": 1.0, "cases": cases})
-    )
+def suite(verdict: str, *cases: dict[str, Any], conclusion: Conclusion | None = None) -> ET.Element:
+    data: dict[str, Any] = {"verdict": verdict, "reason": "why", "seconds": 1.0, "cases": cases}
+    if conclusion is not None:
+        data["conclusion"] = conclusion.as_json()
+    return ET.fromstring(check_junit(data))
 
 
 @pytest.mark.parametrize("verdict", ["pass", "inconclusive"])
@@ -46,3 +48,20 @@ def test_a_fail_names_every_case_that_is_no_near_tie() -> None:
     assert (found.get("tests"), found.get("failures")) == ("2", "2")
     assert len(found.findall(".//failure")) == 2
     assert found.find(".//system-out") is None
+
+
+def test_a_night_is_as_red_as_its_exit_code_whatever_its_verdict() -> None:
+    usual = suite("fail", CASE, conclusion=Conclusion("canary", "pass", "as before"))
+    assert (usual.get("tests"), usual.get("failures"), usual.get("errors")) == ("3", "0", "0")
+    assert usual.find(".//failure") is None
+    assert usual.findtext("testcase[@name='verdict']/system-out") == "fail: why"
+    worse = suite("pass", CASE, conclusion=Conclusion("canary", "fail", "changed"))
+    assert (worse.get("tests"), worse.get("failures"), worse.get("errors")) == ("3", "2", "0")
+    told = worse.find("testcase[@name='canary']/failure")
+    assert told is not None
+    assert told.get("message") == "changed"
+    early = suite("pass", conclusion=Conclusion("canary", "inconclusive", "too early"))
+    assert (early.get("tests"), early.get("failures"), early.get("errors")) == ("2", "0", "1")
+    error = early.find("testcase[@name='canary']/error")
+    assert error is not None
+    assert error.get("message") == "could not be judged: too early"
