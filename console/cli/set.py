@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, field, replace
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -135,8 +136,8 @@ async def _make(to: Access, narrator: Narrator, *, as_json: bool) -> int:
         discard_stdout()
     for line in narrator.later:
         log(f"specdeck: {line}")
-    if change.lease_s is not None and not (change.judge or narrator.is_contradicted):
-        log(f"specdeck: the engine reverts this in {change.lease_s:g} s")
+    if narrator.lease_left_s is not None:
+        log(f"specdeck: the engine reverts this in {narrator.lease_left_s:g} s")
     return 1 if narrator.is_contradicted else 0
 
 
@@ -198,6 +199,9 @@ class ChangeOutcome:
     observed_after_ms: float | None = None
     waits_for: WaitsFor | None = None
     """What its k is stored for; None where it is in force."""
+    reverted: Mapping[str, Any] | None = None
+    """The knobs that the change turns, as they are since its lease ended; None where it has not,
+    or there is none."""
     trial: TrialTuning | None = None
     """Of a judged change, as far as the engine has come with it."""
     end: TrialEnded | None = None
@@ -223,6 +227,7 @@ class ChangeOutcome:
             "observed_k": None if k is None else round(k, 3),
             "observed_after_ms": None if after is None else round(after),
             "waits_for": self.waits_for,
+            "reverted": None if self.reverted is None else dict(self.reverted),
             "undo": self.undo,
         }
         return found if self.trial is None else {**found, "trial": asdict(self.trial)}
@@ -244,16 +249,21 @@ class Narrator:
     is_contradicted: bool = False
     """Whether the engine's counters or its state show that the change, which it acknowledged, is
     not in force."""
+    lease_left_s: float | None = None
+    """Until the engine takes the change back by itself, in whole seconds where its state tells;
+    None where it does not, or not any more."""
     _begun: ChangeApplied | None = None
     _observed: tuple[float | None, float | None] = (None, None)
     _trial: TrialTuning | None = None
     _end: TrialEnded | None = None
+    _reverted: Mapping[str, Any] | None = None
     _tens: int | None = None
 
     def take(self, event: ChangeEvent | TrialEvent) -> None:
         """Says what is worth a line at once, and keeps what the outcome is made of."""
         if isinstance(event, ChangeApplied):
             self._begun = event
+            self.lease_left_s = None if self.change.judge else self.change.lease_s
             for notice in event.applied.notices:
                 self._say(notice)
             if event.waits_for is not None and not is_only_k(event.applied):
@@ -265,9 +275,14 @@ class Narrator:
             if event.is_contradicted:
                 self.is_contradicted = True
                 self.later.append(event.line())
+            self._take_lease(event)
         elif isinstance(event, ChangeNotObserved):
             self.is_contradicted |= event.is_undone
+            self._reverted = event.back
+            if event.back is not None:
+                self.later.clear()  # what a k is stored for is over as well
             self.later.append(event.line())
+            self._take_lease(event)
         elif isinstance(event, TrialSeen):
             self._see(event.trial)
         elif isinstance(event, TrialUnseen) and event.error is not None:
@@ -286,10 +301,11 @@ class Narrator:
         """What became of it; there is none before the engine's word."""
         assert self._begun is not None
         begun, (k, after) = self._begun, self._observed
+        waits_for = begun.waits_for if self._end is None else self._end.waits_for
         return ChangeOutcome(
             self.change, begun.applied, begun.ack_ms, begun.undo, k, after,
-            begun.waits_for if self._end is None else self._end.waits_for,
-            self._trial, self._end,
+            waits_for if self._reverted is None else None,
+            self._reverted, self._trial, self._end,
         )  # fmt: skip
 
     def standing(self) -> str:
@@ -309,6 +325,14 @@ class Narrator:
     @property
     def _made(self) -> str:
         return "the trial has started" if self.change.judge else "the change is made"
+
+    def _take_lease(self, event: ChangeObserved | ChangeNotObserved) -> None:
+        """Keeps how long the lease goes on, where there is one and the engine's state tells it."""
+        is_over = isinstance(event, ChangeNotObserved) and event.is_lease_over
+        if self.is_contradicted or is_over:
+            self.lease_left_s = None
+        elif event.lease_left_s is not None:
+            self.lease_left_s = max(1.0, ceil(event.lease_left_s))
 
     def _see(self, trial: TrialTuning) -> None:
         """Says what a trial does, every ten seconds of work."""
@@ -348,7 +372,7 @@ def outcome_lines(outcome: ChangeOutcome) -> list[str]:
         reason = f": {trial.reason}" if trial.reason else ""
         is_doubted = outcome.end is not None and outcome.end.is_contradicted
         lines.append(f"trial      {'NOT ' if is_doubted else ''}{trial.state}{reason}")
-    if state not in ("reverted", "abandoned"):
+    if state not in ("reverted", "abandoned") and outcome.reverted is None:
         lines.append(f"undo       {outcome.undo or UNKNOWN}")
     return lines
 

@@ -29,6 +29,7 @@ from specdeck.engine.metrics.page import read_page
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.sample import Sample
 from specdeck.engine.metrics.window import Window, between, has_restarted
+from specdeck.engine.operations.assignments import format_argument
 from specdeck.engine.operations.record import Audit, ChangeRecord, NotRecorded, is_refusal
 from specdeck.engine.protocol.messages import (
     KNOBS,
@@ -115,6 +116,8 @@ class ChangeObserved:
     """From the request to the counters that show it, milliseconds."""
     most: float | None = None
     """The k that no draft should exceed; None where that is not known."""
+    lease_left_s: float | None = None
+    """Until the engine takes a leased change back, by its state; None where that is not known."""
 
     @property
     def is_contradicted(self) -> bool:
@@ -136,8 +139,9 @@ class ChangeObserved:
 
 
 Unobserved = Literal[
-    "no_traffic", "no_draft", "no_counter", "superseded", "restarted", "unreachable", "contradicted"
-]
+    "no_traffic", "no_draft", "no_counter", "superseded", "lease_ended", "restarted",
+    "unreachable", "contradicted",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,19 +150,32 @@ class ChangeNotObserved:
 
     no_traffic: nothing was generated; no_draft: no draft was verified in time; no_counter: the
     engine's metrics do not tell how much it drafts; superseded: a newer change took its place;
-    restarted: the engine forgot it; unreachable: `error` says why; contradicted: the engine's own
-    state is another, as `state` says.
+    lease_ended: the engine has taken it back, as was asked for; restarted: the engine forgot it;
+    unreachable: `error` says why; contradicted: the engine's own state is another, as `state` says.
     """
 
     reason: Unobserved
     error: SpecdeckError | None = None
     state: str | None = None
     """A knob as the engine's state has it in place of what was set."""
+    back: Mapping[str, Any] | None = None
+    """The knobs that the change turned, as they are since its lease ended; None where it has not
+    ended, or there is none."""
+    lease_left_s: float | None = None
+    """Until the engine takes a leased change back, by its state; None where it has no lease, or
+    that is not known."""
 
     @property
     def is_undone(self) -> bool:
         """Whether the change is known not to be in force, though no newer one took its place."""
         return self.reason in ("restarted", "contradicted")
+
+    @property
+    def is_lease_over(self) -> bool:
+        """Whether nothing is left for the engine to take back by itself."""
+        return self.reason == "lease_ended" or (
+            self.reason == "superseded" and self.lease_left_s is None
+        )
 
     def line(self) -> str:
         """For a person.
@@ -167,12 +184,18 @@ class ChangeNotObserved:
         'not observed: a newer change took its place'
         >>> ChangeNotObserved("no_draft", state="breaker=open").line()
         'not observed: no draft was verified in time after the change; its state has breaker=open'
+        >>> ChangeNotObserved("lease_ended", back={"k": 5, "policy": "goodput"}).line()
+        'not observed: the lease has ended: the engine is back at k=5 policy=goodput'
         """
         if self.error is not None:
             return f"not observed: {self.error.line()}"
         if self.reason == "contradicted":
             return f"NOT made: the engine acknowledged it, and its state has {self.state}"
         also = "" if self.state is None else f"; its state has {self.state}"
+        if self.back:
+            found = self.back.items()
+            knobs = " ".join(f"{name}={format_argument(value)}" for name, value in found)
+            also = f": the engine is back at {knobs}"
         return f"not observed: {_UNOBSERVED[self.reason]}{also}"
 
 
@@ -185,6 +208,7 @@ _UNOBSERVED: dict[Unobserved, str] = {
     "restarted": FORGOTTEN,
     "unreachable": "the engine gave no answer",
     "contradicted": "the engine's state is another",
+    "lease_ended": "the lease has ended",
 }
 
 ChangeEvent = ChangeRequested | ChangeApplied | NotRecorded | ChangeObserved | ChangeNotObserved
@@ -300,7 +324,7 @@ async def make_change(
         yield failure
     proof = Proof(known, applied, requested_at=requested_at, applied_at=applied_at,
                   timeout_s=timeout_s, idle_s=idle_s,
-                  is_leased=change.lease_s is not None and not change.judge,
+                  lease_s=None if change.judge else change.lease_s,
                   is_held=change.breaker == "open" and not change.probe)  # fmt: skip
     end = await _follow(proof, looks, clock)
     if isinstance(end, ChangeObserved):
@@ -495,8 +519,8 @@ class Proof:
     applied_at: float
     timeout_s: float = TIMEOUT_S
     idle_s: float = TIMEOUT_S
-    is_leased: bool = False
-    """Whether the engine is to take the change back by itself."""
+    lease_s: float | None = None
+    """After which the engine is to take the change back by itself; None where it stays."""
     is_held: bool = False
     """Whether the change opens the breaker for good, so that it does not move by itself."""
 
@@ -520,9 +544,11 @@ class Proof:
         if look.state.instance != self.known.instance or self._is_restarted(look.sample):
             return ChangeNotObserved("restarted")
         if look.version > self.applied.version:
-            return ChangeNotObserved("superseded")
+            return self._find_successor(look.state)
         if look.state.version == self.applied.version:
             self._stated = look.state
+            if self._has_run_out_unseen(look):
+                return ChangeNotObserved("lease_ended", back=self.applied.applied)
             if (other := self._find_contradiction(look.state)) is not None:
                 return ChangeNotObserved("contradicted", state=other)
         if self._is_settled(look):
@@ -537,9 +563,36 @@ class Proof:
             return None
         return ChangeNotObserved("unreachable", error)
 
+    def _find_successor(self, state: EngineState) -> ChangeNotObserved | None:
+        """The end of the proof by a newer version: somebody's change, or the end of the lease.
+
+        None where `state` is from before it, and the next one tells which it is.
+        """
+        if self.lease_s is None:
+            return ChangeNotObserved("superseded")
+        if state.version <= self.applied.version:
+            return None
+        last, before = state.last_change, self.applied.before
+        if last is not None and last.origin == "lease":
+            back = {name: last.after.get(name, before.get(name)) for name in self.applied.applied}
+            return ChangeNotObserved("lease_ended", back=back)
+        return ChangeNotObserved("superseded", lease_left_s=self._find_lease_left(state))
+
+    def _find_lease_left(self, state: EngineState) -> float | None:
+        """Seconds until the lease of the change ends; None without one, whoever else has one."""
+        return None if self.lease_s is None or state.lease is None else state.lease.seconds_left
+
+    def _has_run_out_unseen(self, look: Look) -> bool:
+        """Whether the lease is over of a change to what was in force before: taking it back makes
+        no version."""
+        if self.lease_s is None or look.state.lease is not None:
+            return False
+        is_over = look.sample.at >= self.requested_at + self.lease_s
+        return is_over and self.applied.before == self.applied.applied
+
     def _find_contradiction(self, state: EngineState) -> str | None:
         """What the state of the acknowledged version has in place of the change."""
-        if self.is_leased and state.lease is None:
+        if self.lease_s is not None and state.lease is None:
             return "no lease"
         if (knob := find_other_knob(state, self.applied.applied)) is not None:
             return knob
@@ -630,10 +683,11 @@ class Proof:
         return self._conclude()
 
     def _conclude(self) -> ChangeObserved | ChangeNotObserved:
+        stated, most = self._stated, self._most
+        left = None if stated is None else self._find_lease_left(stated)
         if self._observed is not None and self._seen_at is not None:
             after_ms = (self._seen_at - self.requested_at) * 1e3
-            return ChangeObserved(self._observed, after_ms, self._most)
-        stated, most = self._stated, self._most
+            return ChangeObserved(self._observed, after_ms, most, lease_left_s=left)
         if stated is not None and most is not None and stated.k > most:
             return ChangeNotObserved("contradicted", state=f"k={stated.k}")
         reason: Unobserved = "no_draft"
@@ -641,4 +695,5 @@ class Proof:
             reason = "no_counter"
         elif self._idle and not self._windows:
             reason = "no_traffic"
-        return ChangeNotObserved(reason, state=self._find_other_breaker(stated))
+        other = self._find_other_breaker(stated)
+        return ChangeNotObserved(reason, state=other, lease_left_s=left)

@@ -231,6 +231,21 @@ def test_a_lease_is_said_to_end(engine: HttpEngine, capsys: Captured) -> None:
     assert json.loads(sent)["lease_s"] == 30.0
 
 
+def test_a_lease_that_ends_meanwhile_is_told_as_ended(engine: HttpEngine, capsys: Captured) -> None:
+    last = {"t": 1000.0, "who": "specdeck", "reason": "the lease ran out", "before": {"k": 3},
+            "after": {"k": 5}, "origin": "lease"}  # fmt: skip
+    over = {**engine_state().as_json(), "version": 2, "last_change": last}
+    engine.answers[f"{PREFIX}/state"] = (200, over)
+    words = ["set", engine.url, "k=3", "--lease", "1"]
+    assert outcome(words) == 0
+    said = capsys.readouterr()
+    assert said.err == ("specdeck: not observed: the lease has ended: the engine is back at k=5\n")
+    assert "undo" not in said.out
+    assert outcome([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["applied"], found["reverted"]) == ({"k": 3}, {"k": 5})
+
+
 def test_parameters_and_the_breaker_are_sent_as_they_are_spelled(
     engine: HttpEngine, capsys: Captured
 ) -> None:

@@ -10,7 +10,12 @@ from tests.support.engine_state import engine_state
 
 from specdeck.console.cli.set import ChangeOutcome, Narrator, outcome_lines
 from specdeck.engine.errors import SpecdeckError
-from specdeck.engine.operations.change import ChangeApplied, ChangeNotObserved
+from specdeck.engine.operations.change import (
+    ChangeApplied,
+    ChangeNotObserved,
+    ChangeObserved,
+    WaitsFor,
+)
 from specdeck.engine.operations.record import NotRecorded
 from specdeck.engine.operations.trial import (
     TrialEnded,
@@ -143,6 +148,55 @@ def test_what_is_told_after_the_outcome_waits_for_it() -> None:
     outcome = narrator.outcome()
     assert outcome == ChangeOutcome(Change(k=3), APPLIED, 10.0, UNDO, waits_for="speculation")
     assert outcome.as_json()["waits_for"] == "speculation"
+
+
+LEASED = Change(k=3, lease_s=30.0)
+
+
+def leased(
+    end: ChangeObserved | ChangeNotObserved, waits_for: WaitsFor | None = None
+) -> tuple[Narrator, list[str]]:
+    """What is known of a leased change, and its outcome in lines."""
+    narrator = Narrator(LEASED, URL, on_line=lambda _: None)
+    narrator.take(ChangeApplied(LEASED, APPLIED, 10.0, UNDO, waits_for))
+    narrator.take(end)
+    return narrator, outcome_lines(narrator.outcome())
+
+
+def test_a_lease_that_has_ended_is_not_said_to_end() -> None:
+    end = ChangeNotObserved("lease_ended", back={"k": 5})
+    narrator, lines = leased(end, "speculation")
+    assert narrator.later == ["not observed: the lease has ended: the engine is back at k=5"]
+    assert narrator.lease_left_s is None
+    assert not narrator.is_contradicted
+    assert lines == ["requested  k=3", "applied    k=3 (was k=5), after 10 ms", "observed   –"]
+    found = narrator.outcome().as_json()
+    assert (found["reverted"], found["waits_for"]) == ({"k": 5}, None)
+    assert (found["applied"], found["undo"]) == ({"k": 3}, UNDO)
+
+
+@pytest.mark.parametrize(
+    ("end", "left"),
+    [
+        (ChangeObserved(3.0, 400.0, 3.0, lease_left_s=28.2), 29.0),
+        (ChangeObserved(3.0, 400.0, 3.0, lease_left_s=0.0), 1.0),
+        (ChangeObserved(3.0, 400.0, 3.0), 30.0),
+        (ChangeObserved(5.0, 400.0, 3.0, lease_left_s=28.2), None),
+        (ChangeNotObserved("no_traffic", lease_left_s=28.2), 29.0),
+        (ChangeNotObserved("unreachable"), 30.0),
+        (ChangeNotObserved("superseded", lease_left_s=7.5), 8.0),
+        (ChangeNotObserved("superseded"), None),
+        (ChangeNotObserved("restarted"), None),
+    ],
+    ids=str,
+)
+def test_what_is_left_of_a_lease_is_what_the_engine_last_said(
+    end: ChangeObserved | ChangeNotObserved, left: float | None
+) -> None:
+    narrator, lines = leased(end)
+    assert narrator.lease_left_s == left
+    assert narrator.outcome().as_json()["reverted"] is None
+    assert lines[-1] == f"undo       {UNDO}"
 
 
 def test_a_k_that_is_only_stored_is_not_said_to_be_applied() -> None:

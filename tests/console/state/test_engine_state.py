@@ -107,6 +107,16 @@ def test_a_change_by_someone_else_is_told_with_name_and_reason(kit: type[Kit]) -
     assert [mark.label for mark in found.marks] == ["k3"]
 
 
+def test_the_end_of_a_lease_is_told_with_what_the_engine_is_back_at(kit: type[Kit]) -> None:
+    change = LastChange(kit.start, "bob", None, {"k": 5}, {"k": 3})
+    lease = Lease(1.0, 5, "speculate")
+    lent = replace(kit.state, k=3, k_set=3, version=2, last_change=change, lease=lease)
+    end = LastChange(kit.start, "specdeck", "the lease ran out", {"k": 3}, {"k": 5}, "lease")
+    over = replace(kit.state, version=3, last_change=end)
+    found = track([*kit.run(3), kit.reading(3, lent), kit.reading(4, over), kit.reading(5, over)])
+    assert words(found) == ["bob changed k 5 → 3", "specdeck changed k 3 → 5 (the lease ran out)"]
+
+
 def test_a_sweep_from_elsewhere_is_told_once_and_so_is_its_end(kit: type[Kit]) -> None:
     def swept(n: int, k: int, *, leased: bool) -> Reading:
         change = LastChange(kit.start + n, "bob", "sweep", {"k": 5}, {"k": k}, "sweep")

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -552,6 +553,79 @@ async def test_a_newer_change_leaves_the_older_one_unobserved(state: State) -> N
                 engine.version += 1  # somebody else's
     assert event == ChangeNotObserved("superseded")
     assert [action.observed for action in engine.log.actions] == [None]
+
+
+LEASED = Change(k=3, lease_s=1.0)
+RUNNING = {"seconds_left": 0.75, "k": 5, "mode": "speculate"}
+
+
+async def successor(
+    engine: SteppingEngine, last: dict[str, Any], lease: dict[str, Any] | None
+) -> ChangeEvent:
+    """The end of a leased change after which there is a newer one."""
+    engine.states = {"lease": RUNNING}
+    async with aclosing(engine.make(LEASED)) as events:
+        async for event in events:
+            if isinstance(event, ChangeApplied):
+                engine.version += 1
+                engine.last = {"t": 1001.0, "reason": None, "before": {"k": 3}, **last}
+                engine.states = {"lease": lease}
+    return event
+
+
+async def test_the_end_of_its_lease_takes_no_newer_change_for_the_cause(state: State) -> None:
+    taken_back = {"who": "specdeck", "after": {"k": 5, "mode": "speculate"}, "origin": "lease"}
+    event = await successor(SteppingEngine(state()), taken_back, None)
+    assert event == ChangeNotObserved("lease_ended", back={"k": 5})
+    assert event.is_lease_over
+    assert not event.is_undone
+    assert event.line() == "not observed: the lease has ended: the engine is back at k=5"
+
+
+@pytest.mark.parametrize(
+    ("lease", "left", "is_over"), [(None, None, True), (RUNNING, 0.75, False)], ids=["over", "on"]
+)
+async def test_a_newer_change_tells_whether_the_lease_of_the_older_one_goes_on(
+    state: State, lease: dict[str, Any] | None, left: float | None, is_over: bool
+) -> None:
+    theirs = {"who": "bob", "after": {"k": 2}, "origin": "operator"}
+    event = await successor(SteppingEngine(state()), theirs, lease)
+    assert event == ChangeNotObserved("superseded", lease_left_s=left)
+    assert event.is_lease_over is is_over
+
+
+async def test_a_lease_of_what_was_in_force_before_ends_without_a_newer_version(
+    state: State,
+) -> None:
+    engine = SteppingEngine(state(running=0), pace=0)
+    engine.states = {"running": 0, "lease": RUNNING}
+    async with aclosing(engine.make(replace(LEASED, k=5, lease_s=0.5))) as events:
+        async for event in events:
+            if isinstance(event, ChangeApplied):
+                engine.now += 0.5
+                engine.states = {"running": 0}
+    assert event == ChangeNotObserved("lease_ended", back={"k": 5})
+
+
+async def test_a_change_that_outlives_its_lease_is_told(state: State) -> None:
+    """An engine that cannot take it back gives up: the change is in force for good."""
+    engine = SteppingEngine(state())
+    async with aclosing(engine.make(replace(LEASED, lease_s=0.5))) as events:
+        async for event in events:
+            if isinstance(event, ChangeApplied):
+                engine.now += 9.0
+    assert event == ChangeNotObserved("contradicted", state="no lease")
+
+
+async def test_what_is_left_of_a_lease_is_told_with_the_proof(state: State) -> None:
+    engine = SteppingEngine(state())
+    engine.states = {"lease": {**RUNNING, "seconds_left": 28.4}}
+    observed = await engine.end(replace(LEASED, lease_s=30.0))
+    assert isinstance(observed, ChangeObserved)
+    assert (observed.k, observed.lease_left_s) == (3.0, 28.4)
+    theirs = await engine.end(Change(k=4))
+    assert isinstance(theirs, ChangeObserved)
+    assert (theirs.k, theirs.lease_left_s) == (4.0, None)
 
 
 async def test_an_engine_that_was_restarted_has_forgotten_the_change(state: State) -> None:
