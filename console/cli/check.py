@@ -128,7 +128,7 @@ def print_history(asked: CheckArguments) -> int:
 
 async def check_tokens(asked: CheckArguments, prompts: PromptSet) -> int:
     """One check, or one every so often until a signal comes; the exit code of the last."""
-    gauges = _open_gauges(asked)
+    gauges = await _open_gauges(asked)
     try:
         return await _check_tokens(asked, prompts, gauges)
     except SpecdeckError:
@@ -421,12 +421,12 @@ class ShownGauges:
         return 0 if self.file is None else self.file.write(self.gauges)
 
 
-def _open_gauges(asked: CheckArguments) -> ShownGauges | None:
+async def _open_gauges(asked: CheckArguments) -> ShownGauges | None:
     if asked.metrics_port is None and asked.metrics_file is None:
         return None
     gauges = CheckGauges(access(asked.engine).url)
     if asked.metrics_port is not None:
-        gauges.serve(asked.metrics_port, asked.metrics_address)
+        await gauges.serve(asked.metrics_port, asked.metrics_address)
     file = None
     if asked.metrics_file is not None:
         file = GaugesFile(asked.metrics_file, after=None if asked.every is None else "check")

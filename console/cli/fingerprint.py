@@ -272,13 +272,13 @@ class Exports:
     address: str = LOOPBACK
     """What `port` is bound on."""
 
-    def open_gauges(self, url: str) -> Gauges | None:
+    async def open_gauges(self, url: str) -> Gauges | None:
         """Gauges that are served already; None where nobody asked for them."""
         if self.port is None and self.file is None:
             return None
         gauges = Gauges(url)
         if self.port is not None:
-            gauges.serve(self.port, self.address)
+            await gauges.serve(self.port, self.address)
         return gauges
 
 
@@ -292,7 +292,7 @@ async def verify_on(
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> int:
     """One verification, or one every `every_s` seconds for ever; the exit code."""
-    gauges = exports.open_gauges(url)
+    gauges = await exports.open_gauges(url)
     file = None
     if exports.file is not None:
         after = None if every_s is None else "verification"

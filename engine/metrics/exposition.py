@@ -29,18 +29,19 @@ class Exposition:
         """A label's value: what an engine says of itself, as it can be encoded; empty for None."""
         return mend_text((text or "")[:_LONGEST_LABEL])
 
-    def serve(self, port: int, address: str = "127.0.0.1") -> None:
+    async def serve(self, port: int, address: str = "127.0.0.1") -> None:
         """Answers a Prometheus on `port` of one address for as long as the process runs.
 
-        Raises UsageError for a port that cannot be bound.
+        Raises UsageError for a port that cannot be bound, and for what is no address.
         """
         from specdeck.engine.metrics.scrape_server import serve_metrics
 
         try:
-            serve_metrics(self.registry, port, address)
-        except OSError as error:
+            await serve_metrics(self.registry, port, address)
+        except (OSError, UnicodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "no name of a host"
             raise UsageError(
-                f"cannot bind port {port} of {address}: {error.strerror}",
+                f"cannot bind port {port} of {mend_text(address[:_LONGEST_LABEL])}: {why}",
                 remedy="check --metrics-port and --metrics-address",
             ) from error
 

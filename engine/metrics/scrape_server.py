@@ -6,6 +6,7 @@ a thousand silent ones take all open files of a process that has an engine to ve
 
 from __future__ import annotations
 
+import asyncio
 import io
 import re
 import socket
@@ -138,11 +139,16 @@ class _Server(ThreadingMixIn, WSGIServer):
         """Says nothing of a client that went away or kept silent."""
 
 
-def serve_metrics(registry: CollectorRegistry, port: int, address: str) -> None:
-    """Answers on `port` of `address` for as long as the process runs; raises OSError."""
+async def serve_metrics(registry: CollectorRegistry, port: int, address: str) -> None:
+    """Answers on `port` of `address` for as long as the process runs.
+
+    Raises OSError, and UnicodeError for what is no name of a host.
+    """
     from prometheus_client import make_wsgi_app
 
-    family, *_, place = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
+    loop = asyncio.get_running_loop()  # a name server may take its time
+    found = await loop.getaddrinfo(address, port, type=socket.SOCK_STREAM)
+    family, *_, place = found[0]
 
     class Server(_Server):
         address_family = family

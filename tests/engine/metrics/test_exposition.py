@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import threading
@@ -9,6 +10,7 @@ import time
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -36,16 +38,16 @@ def answers(address: str, port: int) -> bool:
     return True
 
 
-def test_gauges_are_served_on_the_loopback_only() -> None:
+async def test_gauges_are_served_on_the_loopback_only() -> None:
     port = find_free("127.0.0.1")
-    Exposition().serve(port)
+    await Exposition().serve(port)
     assert answers("127.0.0.1", port)
     assert not answers(ELSEWHERE, port)
 
 
-def test_another_address_is_served_when_it_is_asked_for() -> None:
+async def test_another_address_is_served_when_it_is_asked_for() -> None:
     port = find_free("127.0.0.1")
-    Exposition().serve(port, "0.0.0.0")
+    await Exposition().serve(port, "0.0.0.0")
     assert answers(ELSEWHERE, port)
 
 
@@ -54,7 +56,7 @@ def test_silent_connections_take_no_more_than_a_few_places(
 ) -> None:
     monkeypatch.setattr(scrape_server._Handler, "timeout", 0.5)
     port, gauges, before = find_free("127.0.0.1"), Exposition(), threading.active_count()
-    gauges.serve(port)
+    asyncio.run(gauges.serve(port))
     silent = [socket.create_connection(("127.0.0.1", port), timeout=5) for _ in range(40)]
     for one in silent[MOST_CONNECTIONS:]:
         assert one.recv(1) == b""  # closed, as the places are taken
@@ -79,7 +81,7 @@ def serve_gauges(count: int) -> int:
     gauge = Gauge("specdeck_size", "A kilobyte each.", ["name"], registry=page.registry)
     for number in range(count):
         gauge.labels(f"{number:01000}").set(number)
-    page.serve(port)
+    asyncio.run(page.serve(port))
     return port
 
 
@@ -213,12 +215,12 @@ def is_served(port: int) -> bool:
         return False
 
 
-def test_a_port_that_is_taken_is_wrong_usage() -> None:
+async def test_a_port_that_is_taken_is_wrong_usage() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as taken,
         pytest.raises(UsageError, match="cannot bind port"),
     ):
-        Exposition().serve(taken.getsockname()[1])
+        await Exposition().serve(taken.getsockname()[1])
 
 
 def test_what_an_engine_says_of_itself_is_written_whatever_it_is(tmp_path: Path) -> None:
@@ -246,3 +248,28 @@ def test_no_page_takes_the_place_of_a_device_or_a_pipe(name: str, tmp_path: Path
     with pytest.raises(UsageError, match="not a regular file"):
         CheckGauges("http://engine").write(tmp_path / name)
     assert os.path.samestat((tmp_path / name).lstat(), before)
+
+
+@pytest.mark.parametrize("address", ["a..b", "..", "a" * 64, "\udcff", "no host"])
+async def test_what_is_no_address_is_wrong_usage(address: str) -> None:
+    with pytest.raises(UsageError, match="cannot bind port"):
+        await Exposition().serve(find_free("127.0.0.1"), address)
+
+
+async def test_a_name_server_that_is_silent_holds_up_no_signal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked, answers = threading.Event(), threading.Event()
+
+    def wait(*args: object, **kwargs: object) -> list[Any]:
+        asked.set()
+        answers.wait(20)
+        raise OSError(1, "no answer")
+
+    monkeypatch.setattr(socket, "getaddrinfo", wait)
+    serving = asyncio.create_task(Exposition().serve(9, "a-host"))
+    assert await asyncio.to_thread(asked.wait, 10)
+    serving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(serving, 5)
+    answers.set()
