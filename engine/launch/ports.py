@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
 
+from specdeck.engine.errors import UsageError
 from specdeck.engine.launch import process
 
 _PROC = Path("/proc")
 _LISTENS = "0A"
+RESOLVE_S = 5.0
+"""For the name of a host to listen on."""
 
 
 def port_refusal(host: str, port: int) -> str | None:
     """Why the port cannot be listened on, or None when it can."""
     try:
-        family, kind, proto, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
+        family, kind, proto, address = _resolve(host, port)
     except (OSError, UnicodeError) as error:
-        return f"{host} is no address of this machine: {getattr(error, 'strerror', error)}"
+        return _no_address(host, error)
     with closing(socket.socket(family, kind, proto)) as listener:
         # As the server does it: a port in TIME_WAIT is free.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -34,6 +39,43 @@ def port_refusal(host: str, port: int) -> str | None:
         except OSError as error:
             return (error.strerror or str(error)).lower() + _holder(port)
     return None
+
+
+def _no_address(host: str, error: OSError | UnicodeError) -> str:
+    why = error.strerror or error if isinstance(error, OSError) else "no name of a host"
+    return f"{host} is no address of this machine: {why}"
+
+
+def _resolve(
+    host: str, port: int, family: int = socket.AF_UNSPEC
+) -> tuple[int, int, int, tuple[Any, ...]]:
+    """Family, kind, protocol and address to listen on.
+
+    A thread of its own asks the name server, which may be silent for half a minute: signals are
+    heard meanwhile. Raises OSError, after `RESOLVE_S` at the latest, and UnicodeError.
+    """
+    found: SimpleQueue[list[Any] | OSError | UnicodeError] = SimpleQueue()
+
+    def ask() -> None:
+        try:
+            found.put(
+                socket.getaddrinfo(host, port, family, socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            )
+        except (OSError, UnicodeError) as error:
+            found.put(error)
+
+    if is_numeric(host):
+        ask()
+    else:
+        threading.Thread(target=ask, name="resolve", daemon=True).start()
+    try:
+        answer = found.get(timeout=RESOLVE_S)
+    except Empty:
+        raise TimeoutError(f"no name server has answered within {RESOLVE_S:.0f} s") from None
+    if isinstance(answer, Exception):
+        raise answer
+    family, kind, proto, _, address = answer[0]
+    return family, kind, proto, address
 
 
 def _holder(port: int) -> str:
@@ -51,12 +93,20 @@ def _holder(port: int) -> str:
 
 
 def find_free(host: str, *, is_reserved: Callable[[int], bool] = lambda _: False) -> int:
-    """A port of `host` on which nobody listens, and that is not reserved."""
+    """A port of `host` on which nobody listens, and that is not reserved.
+
+    Raises UsageError where `host` is no address of this machine.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     while True:
-        with socket.socket(family) as listener:
-            listener.bind((host, 0))
-            port = int(listener.getsockname()[1])
+        try:
+            with socket.socket(family) as listener:
+                listener.bind(_resolve(host, 0, family)[3])
+                port = int(listener.getsockname()[1])
+        except (OSError, UnicodeError) as error:
+            if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+                raise
+            raise UsageError(_no_address(host, error), remedy="see to `host`") from error
         if not is_reserved(port):
             return port
 

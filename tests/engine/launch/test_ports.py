@@ -1,14 +1,18 @@
 """Whose socket listens on a port."""
 
 import os
+import re
+import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 
 import pytest
 
-from specdeck.engine.launch import process
+from specdeck.engine.errors import UsageError
+from specdeck.engine.launch import ports, process
 from specdeck.engine.launch.ports import find_free, find_held, find_listeners, listens, port_refusal
 
 SERVER = (
@@ -114,3 +118,42 @@ def test_a_port_that_somebody_has_is_refused() -> None:
         refusal = port_refusal("127.0.0.1", mine.getsockname()[1])
     assert refusal is not None
     assert "address already in use" in refusal
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "fe80::1", "256.1.1.1", "a..b", "nohost.invalid"])
+def test_a_host_of_which_no_port_can_be_had_is_wrong_usage(host: str) -> None:
+    with pytest.raises(UsageError, match=f"{re.escape(host)} is no address of this machine"):
+        find_free(host)
+    assert port_refusal(host, find_free("127.0.0.1"))
+
+
+class Interrupted(Exception):
+    """A signal was heard."""
+
+
+def test_a_name_server_that_is_silent_holds_up_no_signal_and_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers = threading.Event()
+
+    def wait(*args: object, **kwargs: object) -> object:
+        answers.wait(60)
+        raise OSError(1, "no answer")
+
+    def hear(*_: object) -> None:
+        raise Interrupted
+
+    monkeypatch.setattr(socket, "getaddrinfo", wait)
+    before = signal.signal(signal.SIGALRM, hear)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        with pytest.raises(Interrupted):
+            port_refusal("a-host", 8000)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    monkeypatch.setattr(ports, "RESOLVE_S", 0.1)
+    said = port_refusal("a-host", 8000)
+    answers.set()
+    assert said is not None
+    assert "no name server has answered" in said
