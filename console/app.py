@@ -30,7 +30,8 @@ from textual.color import Color
 from textual.command import Provider
 from textual.css.query import NoMatches
 from textual.driver import Driver
-from textual.events import Event, InputEvent, Key
+from textual.errors import NoWidget
+from textual.events import Event, InputEvent, Key, MouseEvent, Paste
 from textual.filter import LineFilter
 from textual.message_pump import MessagePump
 from textual.screen import Screen
@@ -38,7 +39,7 @@ from textual.worker import Worker, WorkerError, WorkerFailed
 
 from specdeck.console import keys, theme
 from specdeck.console.context import ConsoleContext
-from specdeck.console.key_order import KeyFollower, KeyOrder
+from specdeck.console.key_order import KeyFollower, KeyOrder, Sent
 from specdeck.console.screens.dialogs import Choice, Dialog
 from specdeck.console.screens.engine_screen import DetailScreen
 from specdeck.console.screens.live.screen import LiveScreen
@@ -90,8 +91,8 @@ _AIMS = {
 class _TypesAhead(Protocol):
     """A screen that is typed to before there is what takes its keys."""
 
-    def type_ahead(self, key: Key) -> bool:
-        """Whether it takes a key that came too early."""
+    def type_ahead(self, typed: Key | Paste) -> bool:
+        """Whether it takes a key or a paste that came too early."""
 
 
 @runtime_checkable
@@ -290,7 +291,7 @@ class Console(App[str]):
             slow=self.settings.slow,
         )
         self.key_order = KeyOrder(self, self._find_key_target)
-        """Has each key wait for what the one before it does."""
+        """Has each key, paste and click wait for what the one before it does."""
         self._selected = 0
         """The engine that the theme was chosen for."""
         self._take_themes(themes)
@@ -408,23 +409,34 @@ class Console(App[str]):
 
     async def on_event(self, event: Event) -> None:
         """As Textual does, but the end waits for no key that came before it and is not handled."""
-        if isinstance(event, InputEvent):
+        if isinstance(event, InputEvent | Paste):
             if self._leaving or (not event.is_forwarded and self.key_order.hold(event)):
                 return
             await self._wait_for_screen()
-            if isinstance(event, Key) and not event.is_forwarded:
-                await self._send_key(event)
+            if not event.is_forwarded:
+                await self._send(event)
                 return
         await super().on_event(event)
 
-    async def _send_key(self, key: Key) -> None:
-        """To the widget that has the focus, unless it was meant for a dialog that did not open."""
-        screen = self.screen
-        if self.focused is None and isinstance(screen, _TypesAhead) and screen.type_ahead(key):
+    async def _send(self, event: Sent) -> None:
+        """To the widget that it is for, unless it was meant for a dialog that did not open."""
+        if isinstance(event, Key | Paste) and self._is_typed_ahead(event):
             return
-        target = self._find_key_target()
-        await super().on_event(key)
-        self.key_order.begin(target)
+        target = self._find_target(event)
+        await super().on_event(event)
+        self.key_order.begin(event, target)
+
+    def _is_typed_ahead(self, typed: Key | Paste) -> bool:
+        screen = self.screen
+        return self.focused is None and isinstance(screen, _TypesAhead) and screen.type_ahead(typed)
+
+    def _find_target(self, event: Sent) -> MessagePump:
+        if not isinstance(event, MouseEvent):
+            return self._find_key_target()
+        try:
+            return self.mouse_captured or self.get_widget_at(event.x, event.y)[0]
+        except NoWidget:
+            return self.screen
 
     @property
     def message_queue_size(self) -> int:

@@ -1,7 +1,7 @@
-"""Keys one after the other: each waits until what the one before it began has come to its end.
+"""What a person sends, one after the other: each waits for what the one before it began.
 
-Textual sends a key to the widget that has the focus as it is read. Of keys that come in one write,
-those after the one that opens a dialog would be the screen's below, where a digit is a k.
+Textual sends a key, a paste or a click to the widget that is there as it is read. Of what comes in
+one write, all that is after the key of a dialog would be the screen's below, where a digit is a k.
 """
 
 from __future__ import annotations
@@ -11,15 +11,19 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from textual.events import InputEvent, MouseMove, Paste
 from textual.message import Message
 
 if TYPE_CHECKING:
-    from textual.events import InputEvent
     from textual.message_pump import MessagePump
+
+Sent = InputEvent | Paste
+"""What a person sends with the keyboard or the mouse; Textual counts a paste among neither."""
 
 _ROUNDS: Final = 2
 """A key's action is done once the app has the follower behind the key. What the action has sent to
-the widget with the focus, as a choice in a list, is done once the app has the next one."""
+the widget with the focus, as a choice in a list, is done once the app has the next one. So it is
+of a paste and of a click."""
 _LOST_S: Final = 1.0
 """For a follower to come back, which none does from a widget that goes."""
 
@@ -28,14 +32,14 @@ class KeyFollower(Message):
     """Goes the way of a key, behind it, through the queues of the widgets up to the app."""
 
     def __init__(self, number: int, left: int) -> None:
-        """`number` is the key's; `left` is how many are to follow it."""
+        """`number` is that of the key, paste or click; `left` is how many are to follow it."""
         super().__init__()
         self.number = number
         self.left = left
 
 
 class KeyOrder:
-    """Which key is under way, and the input behind it."""
+    """Which key, paste or click is under way, and the input behind it."""
 
     def __init__(self, app: MessagePump, find_target: Callable[[], MessagePump]) -> None:
         """`find_target` is the widget that keys go to at that time."""
@@ -43,7 +47,7 @@ class KeyOrder:
         self._find_target = find_target
         self._number = 0
         self._is_busy = False
-        self._waiting: deque[InputEvent] = deque()
+        self._waiting: deque[Sent] = deque()
         self._watchdog: asyncio.TimerHandle | None = None
 
     @property
@@ -51,14 +55,16 @@ class KeyOrder:
         """Input that waits."""
         return len(self._waiting)
 
-    def hold(self, event: InputEvent) -> bool:
-        """Whether it has to wait for a key that is under way."""
+    def hold(self, event: Sent) -> bool:
+        """Whether it has to wait for what is under way."""
         if self._is_busy:
             self._waiting.append(event)
         return self._is_busy
 
-    def begin(self, target: MessagePump) -> None:
-        """A key was sent to `target`."""
+    def begin(self, event: Sent, target: MessagePump) -> None:
+        """It was sent to `target`. Nothing waits for a move of the mouse, which does nothing."""
+        if isinstance(event, MouseMove):
+            return
         self._number += 1
         self._is_busy = True
         lost = KeyFollower(self._number, 0)
@@ -72,7 +78,7 @@ class KeyOrder:
             self._app.post_message(KeyFollower(self._number, left))
 
     def take(self, follower: KeyFollower) -> bool:
-        """Whether the key that it follows is done, as the app has it."""
+        """Whether what it follows is done, as the app has it."""
         if follower.number != self._number or not self._is_busy:
             return False
         if follower.left:
@@ -83,6 +89,6 @@ class KeyOrder:
         self._is_busy = False
         return True
 
-    def next(self) -> InputEvent | None:
-        """The input that is to be handled now; None while a key is under way, and without any."""
+    def next(self) -> Sent | None:
+        """The input that is to be handled now; None while some is under way, and without any."""
         return self._waiting.popleft() if self._waiting and not self._is_busy else None

@@ -9,7 +9,7 @@ from typing import TypeVar
 from textual.app import ComposeResult
 from textual.await_complete import AwaitComplete
 from textual.containers import Vertical, VerticalScroll
-from textual.events import Key
+from textual.events import Key, Paste
 from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 from textual.widgets import Input, Label, OptionList
@@ -59,6 +59,15 @@ class ClosedOnce(Screen[Answer]):
 class Modal(ClosedOnce[Answer], ModalScreen[Answer]):
     """Lies over any other screen until it is answered."""
 
+    def on_paste(self, event: Paste) -> None:
+        """Have a line take it that nothing else takes: lost, enter would take something else.
+
+        What is focused by then is a list, or nothing yet.
+        """
+        for field in [one for one in self.query(Input) if one.focusable and one.display][:1]:
+            field.focus()
+            self.app.call_later(field.post_message, Paste(event.text))  # behind the focus
+
 
 class LineDialog(Modal[Answer]):
     """Has a line to type on. Whoever knows the key that opens it types on at once.
@@ -90,18 +99,25 @@ class LineDialog(Modal[Answer]):
         if entered:
             submit()
 
-    def type_ahead(self, key: Key) -> bool:
-        """Whether it takes a key that was pressed before the line had the focus."""
-        typed = "\n" if key.key == "enter" else key.character if key.is_printable else None
-        if typed is None:
+    def type_ahead(self, typed: Key | Paste) -> bool:
+        """Whether it takes a key or a paste that was sent before the line had the focus."""
+        text = _as_text(typed)
+        if text is None:
             return False
         if not self.is_mounted:
-            self._ahead += typed
-        elif typed == "\n":
+            self._ahead += text
+        elif text == "\n":
             self._submit()
         else:
-            self._field.replace(typed, *sorted(self._field.selection))
+            self._field.replace(text, *sorted(self._field.selection))
         return True
+
+
+def _as_text(typed: Key | Paste) -> str | None:
+    """What it puts on a line, of a paste its first line; enter is the line's end."""
+    if isinstance(typed, Paste):
+        return next(iter(typed.text.splitlines()), "")
+    return "\n" if typed.key == "enter" else typed.character if typed.is_printable else None
 
 
 class Dialog(Modal[str]):
@@ -122,9 +138,10 @@ class Dialog(Modal[str]):
         if self._ahead is not None:
             self.dismiss(self._ahead.value)
 
-    def type_ahead(self, key: Key) -> bool:
+    def type_ahead(self, typed: Key | Paste) -> bool:
         """Whether it takes a key that was pressed before it had the focus: an answer's."""
-        chosen = next((choice for choice in self.choices if choice.key == key.key), None)
+        pressed = typed.key if isinstance(typed, Key) else None
+        chosen = next((choice for choice in self.choices if choice.key == pressed), None)
         if chosen is not None and self.is_mounted:
             self.dismiss(chosen.value)
         self._ahead = self._ahead or chosen

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from textual.events import Key
+from textual.events import Key, Paste
 from textual.screen import Screen
 
 from specdeck.console.context import ConsoleContext
@@ -141,12 +141,13 @@ class EngineScreen(Screen[None]):
         """
         self._typed_until = time.monotonic() + TYPING_S
 
-    def type_ahead(self, key: Key) -> bool:
-        """Whether a key was typed for a dialog that did not open; enter and esc were its last."""
-        if key.time > self._typed_until or key.key.startswith("ctrl+"):
+    def type_ahead(self, typed: Key | Paste) -> bool:
+        """Whether it was typed for a dialog that did not open; enter and esc were its last."""
+        key = typed.key if isinstance(typed, Key) else ""
+        if typed.time > self._typed_until or key.startswith("ctrl+"):
             return False
-        is_last = key.key in ("enter", "escape")
-        self._typed_until = float("-inf") if is_last else key.time + TYPING_S
+        is_last = key in ("enter", "escape")
+        self._typed_until = float("-inf") if is_last else typed.time + TYPING_S
         return True
 
     def action_time_step(self, by: int) -> None:

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from textual.events import Key
+from textual.events import Event, Key
 
 from specdeck.console.app import Console
 from tests.support.listed_engine import ListedEngine
@@ -57,16 +57,21 @@ async def press(pilot: Pilot[str], *keys: str) -> None:
     await settle(pilot)
 
 
-def type_at_once(app: App[str], *keys: str, gap_s: float = 0.0) -> None:
+def type_at_once(app: App[str], *keys: str | Event, gap_s: float = 0.0) -> None:
     """Types as a terminal sends what was typed ahead: no key waits for what the last one did.
 
-    `gap_s` is how far apart they were typed.
+    What is no name of a key is sent as it is, such as a paste. `gap_s` is how far apart they were
+    typed.
     """
     began = time.monotonic()
     for number, key in enumerate(keys):
-        event = Key("space" if key == " " else key, key if len(key) == 1 else None)
+        event = key if isinstance(key, Event) else _make_key(key)
         event.time = began + number * gap_s
         app.post_message(event)
+
+
+def _make_key(name: str) -> Key:
+    return Key("space" if name == " " else name, name if len(name) == 1 else None)
 
 
 @asynccontextmanager
