@@ -685,11 +685,16 @@ class Console(App[str]):
         self.push_screen(self._question, lambda choice: self.exit(choice) if choice else None)
 
     async def action_interrupt(self) -> None:
-        """Leave from wherever it is, unless text is selected with the mouse: that is copied."""
-        if self.screen.get_selected_text():
-            self.screen.action_copy_text()
-        else:
+        """Leave from wherever it is, unless text is selected with the mouse: that is copied.
+
+        It is selected no more then, so that the next time leaves.
+        """
+        if not self.screen.get_selected_text():
             await self.action_quit()
+            return
+        self.screen.action_copy_text()
+        self.screen.clear_selection()
+        self.notify("copied: what was selected; Ctrl-C again leaves", markup=False, timeout=3)
 
     async def action_quit(self) -> None:
         """Leave; asks first where there is something to decide."""

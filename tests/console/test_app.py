@@ -534,6 +534,24 @@ async def test_ctrl_c_leaves_from_any_dialog(
     assert app.return_value == "stop"
 
 
+@pytest.mark.parametrize("opened", ["", "T", "e"])
+async def test_ctrl_c_copies_what_is_selected_once_and_leaves_the_next_time(
+    opened: str, kit: type[Kit], console: MakeConsole
+) -> None:
+    app = console(kit.engine(kit.run(2)))
+    async with run(app) as pilot:
+        await press(pilot, *opened)
+        app.screen.text_select_all()
+        selected = app.screen.get_selected_text()
+        assert selected
+        await press(pilot, "ctrl+c")
+        assert app.is_running
+        assert app.clipboard == selected
+        assert not app.screen.get_selected_text()
+        await press(pilot, "ctrl+c")
+        assert not app.is_running
+
+
 async def test_themes_switch_live(kit: type[Kit], console: MakeConsole) -> None:
     app = console(kit.engine(kit.run(2)))
     async with run(app) as pilot:
