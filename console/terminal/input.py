@@ -18,11 +18,12 @@ from textual.events import Key, Paste, Resize
 from textual.message import Message
 
 from specdeck.console.terminal.paste import (
+    CTRL_C,
     PASTE_BEGIN,
     OpenPaste,
     PasteDropped,
     PasteStalled,
-    is_leaving,
+    find_way,
 )
 from specdeck.console.terminal.sequence import (
     ESCAPE,
@@ -36,7 +37,9 @@ _NO_SEQUENCE: Final = (ValueError, ArithmeticError, LookupError)
 LONGEST_PASTE: Final = 1_000_000
 """Characters; what comes after so many is left out, up to the end: it is no keys."""
 PASTE_SILENCE_S: Final = 5.0
-"""Without a byte for so long, a paste may have lost its end, and a key alone leaves it."""
+"""With nothing pasted for so long, a paste may have lost its end, and a key alone leaves it."""
+INTERRUPTS: Final = 2
+"""As often Ctrl-C alone leaves a paste before that, and is heard. Who pastes it has more around."""
 SEQUENCE_SILENCE_S: Final = 5.0
 """Without a byte for so long, a sequence that is open has lost its end, or was typed."""
 REST_S: Final = 0.5
@@ -77,8 +80,12 @@ class TerminalInput:
         self._paste: OpenPaste | None = None
         self._stalled_at: float | None = None
         """When the open paste was last found to be silent for too long."""
+        self._pasted_at = 0.0
+        """When something was read that shows that the paste goes on."""
         self._is_leaving = False
         """Whether a key to leave the paste by was read last, of which more may come."""
+        self._interrupts = 0
+        """How often Ctrl-C came since something was pasted."""
         self._clock = clock
         self._last_fed = clock()
 
@@ -96,7 +103,8 @@ class TerminalInput:
         if self._is_rest_of_escape(text):
             self._has_escape = True
         self._escaped_at = None
-        self._is_leaving = self._stalled_at is not None and is_leaving(text)
+        if self._paste is not None:
+            self._look_for_way(text)
         for character in text:
             yield from self._read(character)
         self._last_fed = self._clock()  # whoever takes this may take its time
@@ -170,27 +178,47 @@ class TerminalInput:
         if part == "broken":  # the key that was pressed then, such as Ctrl-C or enter
             yield from self._parse(character)
         elif sequence.text == PASTE_BEGIN:
-            self._paste = OpenPaste(LONGEST_PASTE)
+            self._begin_paste()
         elif self._given_up_at is None and not sequence.means_nothing:
             yield from self._parse(sequence.text)
 
     def _add_to_paste(self, paste: OpenPaste, character: str) -> Iterator[Message]:
         was_full = paste.is_full
         if paste.add(character):
-            self._paste = self._stalled_at = None
+            self._paste = None
             if not was_full:
                 yield Paste(paste.text)
         elif paste.is_full and not was_full:
             yield Paste(paste.text)
 
+    def _begin_paste(self) -> None:
+        self._paste, self._pasted_at = OpenPaste(LONGEST_PASTE), self._clock()
+        self._stalled_at, self._is_leaving, self._interrupts = None, False, 0
+
+    def _look_for_way(self, text: str) -> None:
+        """Takes note of whether one read is pasted, or a key that is to leave the paste."""
+        way, now = find_way(text), self._clock()
+        if way.is_pasted:
+            self._pasted_at, self._is_leaving, self._interrupts = now, False, 0
+        elif way.is_leaving:
+            self._is_leaving = self._stalled_at is not None
+            # Right behind what is pasted it may be pasted itself.
+            if self._interrupts or now - self._pasted_at >= constants.ESCAPE_DELAY:
+                self._interrupts += way.interrupts
+
     def _look_at_paste(self, now: float, quiet_s: float) -> Iterator[Message]:
         """A line that holds a paste up for minutes is no end of it: keys would be its rest."""
-        if self._is_leaving and quiet_s >= constants.ESCAPE_DELAY:
-            self._paste = self._stalled_at = None
-            self._is_leaving = False
+        if quiet_s >= constants.ESCAPE_DELAY and self._interrupts >= INTERRUPTS:
+            self._paste = None
+            yield PasteDropped()
+            yield from self._parse(CTRL_C)
+        elif quiet_s >= constants.ESCAPE_DELAY and self._is_leaving:
+            self._paste = None
             self._escaped_at = now  # the escape may have begun the end
             yield PasteDropped()
-        elif quiet_s > PASTE_SILENCE_S and self._last_fed > (self._stalled_at or 0.0):
+        elif now - self._pasted_at > PASTE_SILENCE_S and self._pasted_at > (
+            self._stalled_at or 0.0
+        ):
             self._stalled_at = now
             yield PasteStalled()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Final
 
 from textual.message import Message
@@ -10,8 +11,13 @@ from textual.message import Message
 PASTE_BEGIN: Final = "\x1b[200~"
 PASTE_END: Final = "\x1b[201~"
 
-_LEAVING: Final = re.compile(r"(?:\x03|\x1b\[(?:27|99;5)[\d;:]*u|\x1b(?!\[))+")
+CTRL_C: Final = "\x03"
+_CTRL_C: Final = r"\x03|\x1b\[99;5[\d;:]*u"
+_INTERRUPT: Final = re.compile(_CTRL_C)
+_LEAVING: Final = re.compile(rf"(?:{_CTRL_C}|\x1b\[27[\d;:]*u|\x1b(?!\[))+")
 """The escape key or Ctrl-C, and nothing else, in either way that a terminal sends them."""
+_REPORT: Final = re.compile(r"\x1b\[(?:<\d+;\d+;\d+[Mm]|[IO])")
+"""Of the mouse, or of the terminal's focus: sent beside a paste, as no one pastes them."""
 
 
 class PasteStalled(Message):
@@ -66,10 +72,27 @@ class OpenPaste:
             self._kept.append(character)
 
 
-def is_leaving(text: str) -> bool:
-    """Whether one read is a key to leave a paste by, unless more comes of an escape at once.
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What one read within a paste is to whoever wants to leave that."""
 
-    >>> is_leaving("\x1b"), is_leaving("\x03"), is_leaving("\x1b[27u"), is_leaving("\x1b[A")
-    (True, True, True, False)
+    is_pasted: bool
+    """Whether it shows that the paste goes on."""
+    is_leaving: bool
+    """Whether it is a key to leave a paste by, unless more comes of an escape at once."""
+    interrupts: int
+    """How often it has Ctrl-C."""
+
+
+def find_way(text: str) -> Way:
+    """What one read within a paste is.
+
+    >>> [find_way(one).is_leaving for one in ("\x1b", "\x03", "\x1b[27u", "\x1b[A", "k\x03")]
+    [True, True, True, False, False]
+    >>> find_way("\x1b[<35;4;2M\x03"), find_way("\x1b[<35;4;2M").is_pasted
+    (Way(is_pasted=False, is_leaving=True, interrupts=1), False)
     """
-    return _LEAVING.fullmatch(text) is not None
+    keys = _REPORT.sub("", text)
+    is_leaving = _LEAVING.fullmatch(keys) is not None
+    interrupts = len(_INTERRUPT.findall(keys)) if is_leaving else 0
+    return Way(bool(keys) and not is_leaving, is_leaving, interrupts)

@@ -48,7 +48,7 @@ class OpenSequence:
 
     def add(self, character: str) -> Part:
         """What it is with one more character, which is no escape; `broken`: not part of it."""
-        if self._left:
+        if self._left and character >= " ":
             self._keep(character)
             self._left -= 1
             return "open" if self._left else "whole"

@@ -181,7 +181,10 @@ def test_a_sequence_that_never_ends_is_dropped_with_what_comes_of_it(sent: bytes
     assert line.press(b"3") == ["3"]
 
 
-@pytest.mark.parametrize("sent", [b"\x1b[", b"\x1b]", b"\x1b[1", b"\x1bO", b"\x1bP"])
+@pytest.mark.parametrize(
+    "sent",
+    [b"\x1b[", b"\x1b]", b"\x1b[1", b"\x1bO", b"\x1bP", b"\x1b[M", b"\x1b[M 2", b"\x1b[["],
+)
 @pytest.mark.parametrize(
     ("pressed", "key"), [(b"\x03", "ctrl+c"), (b"\x11", "ctrl+q"), (b"\x1b[A", "up")]
 )
@@ -264,6 +267,45 @@ def test_a_key_leaves_no_paste_that_goes_on() -> None:
     found = [*line.send(b"\x1b[200~a", 1.0), *line.send(b"\x1b", 1.0)]
     assert [*clean(found), *tell(found)] == []
     assert clean(line.send(b"3\x1b[201~", 1.0)) == ["a\x1b3"]
+
+
+@pytest.mark.parametrize("key", [b"\x03", b"\x1b[99;5u"])
+@pytest.mark.parametrize("beside", [b"", b"\x1b[<35;42;17M", b"\x1b[I\x1b[<35;42;17M"])
+def test_ctrl_c_pressed_twice_is_heard_within_any_paste(key: bytes, beside: bytes) -> None:
+    line = LaggingLine()
+    found = [*line.send(b"\x1b[200~abc", 1.5), *line.send(key + beside, 1.5)]
+    found += line.send(beside, 0.4)
+    assert [*clean(found), *tell(found)] == []
+    found = line.send(beside + key, 0.4)
+    assert (clean(found), tell(found)) == (["ctrl+c"], ["PasteDropped"])
+    assert clean(line.send(b"q", 0.4)) == ["q"]
+
+
+def test_ctrl_c_held_down_is_heard_within_a_paste_once_it_is_let_go() -> None:
+    line = LaggingLine()
+    found = line.send(b"\x1b[200~abc", 0.4)
+    for _ in range(20):
+        found += line.send(b"\x03", 0.0)
+    assert clean(found) == []
+    assert clean(line.send(b"", 0.3)) == ["ctrl+c"]
+
+
+def test_keys_that_leave_no_paste_do_not_keep_it_open() -> None:
+    line = LaggingLine()
+    found = line.send(b"\x1b[200~abc", 1.5)
+    while not tell(found):
+        found += line.send(b"\x1b", 1.5) + line.send(b"\x1b[<35;4;2M", 0.2)
+    found += line.send(b"\x1b", 0.4)
+    assert tell(found) == ["PasteStalled", "PasteDropped"]
+
+
+def test_ctrl_c_among_what_is_pasted_is_pasted() -> None:
+    line = LaggingLine()
+    line.send(b"\x1b[200~", 1.0)
+    for piece in (b"a" * 4096, b"\x03", b"b\x03\x03", b"\x03", b"c" * 4096, b"\x03"):
+        assert clean(line.send(piece, 0.4)) == []
+    (text,) = clean(line.send(b"\x1b[201~", 1.0))
+    assert text.replace("a", "").replace("c", "") == "\x03b" + "\x03" * 4
 
 
 def test_an_end_of_a_paste_that_is_taken_for_the_escape_key_is_no_keys() -> None:
