@@ -31,7 +31,8 @@ _MOST_BYTES = 4096
 _MOST_AHEAD = 16 * _MOST_BYTES
 """Bytes that are looked through for Ctrl-C before they are handled."""
 _CTRL_C: Final = re.compile(rb"\x03|\x1b\[99;5u")
-_PASTE_BEGINS: Final = b"\x1b[200~"
+_PASTE_BEGINS: Final = b"200~"
+"""Without what introduces it, which may have been read before."""
 
 _JOB_CONTROL = (signal.SIGTSTP, signal.SIGCONT)
 

@@ -8,7 +8,7 @@ seconds: what it tears is one thing still, and never keys that nobody pressed.
 from __future__ import annotations
 
 import time
-from codecs import getincrementaldecoder
+from codecs import getincrementaldecoder, register_error
 from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
@@ -26,12 +26,17 @@ from specdeck.console.terminal.paste import (
     find_way,
 )
 from specdeck.console.terminal.sequence import (
+    CONTROLS,
     ESCAPE,
     INTRODUCERS,
+    Introduced,
     OpenSequence,
-    begins_with_rest,
+    is_late_rest,
+    judge_after_escape,
 )
 
+_C1: Final = "specdeck.c1"
+"""How bytes are decoded that are no UTF-8."""
 _NO_SEQUENCE: Final = (ValueError, ArithmeticError, LookupError)
 """What Textual's parser raises on sequences that mean nothing."""
 LONGEST_PASTE: Final = 1_000_000
@@ -43,7 +48,8 @@ INTERRUPTS: Final = 2
 SEQUENCE_SILENCE_S: Final = 5.0
 """Without a byte for so long, a sequence that is open has lost its end, or was typed."""
 REST_S: Final = 0.5
-"""What comes after that silence without a longer one in it is its rest."""
+"""What comes after that silence without a longer one in it is its rest. Also what may have begun
+one right after the escape key, such as `[`, is held for so long: it is a key then."""
 
 
 class TerminalInput:
@@ -65,7 +71,7 @@ class TerminalInput:
     def __init__(
         self, alt_keys: Collection[str] = (), clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._decode = getincrementaldecoder("utf-8")("replace").decode
+        self._decode = getincrementaldecoder("utf-8")(_C1).decode
         self._parser = XTermParser()
         self._alt_keys = alt_keys
         self._has_escape = False
@@ -73,7 +79,11 @@ class TerminalInput:
         self._ends_string = False
         """Whether the escape that was read last may be the first half of a string's end."""
         self._escaped_at: float | None = None
-        """When an escape alone was taken for the key, if nothing came since."""
+        """When an escape alone was taken for the key, if nothing but `_held` came since."""
+        self._held = ""
+        """What came since, of which it takes more to tell whether it is typed."""
+        self._late: Introduced | None = None
+        """What was given up last, if nothing came since: its rest may come still."""
         self._open: OpenSequence | None = None
         self._given_up_at: float | None = None
         """When the open sequence was found to be silent for too long."""
@@ -92,7 +102,7 @@ class TerminalInput:
     @property
     def may_be_pasting(self) -> bool:
         """Whether what comes next is pasted, and no keys, or may turn out to be."""
-        if self._paste is not None or self._has_escape:
+        if self._paste is not None or self._has_escape or self._held:
             return True
         return self._open is not None and PASTE_BEGIN.startswith(self._open.text)
 
@@ -100,11 +110,10 @@ class TerminalInput:
         """What `data`, one read, says; what it leaves open waits for the next."""
         self._last_fed = self._clock()
         text = self._decode(data)
-        if self._is_rest_of_escape(text):
-            self._has_escape = True
-        self._escaped_at = None
         if self._paste is not None:
             self._look_for_way(text)
+        elif text:
+            text = self._take_up(text)
         for character in text:
             yield from self._read(character)
         self._last_fed = self._clock()  # whoever takes this may take its time
@@ -124,26 +133,50 @@ class TerminalInput:
                 if not self._ends_string:  # else it is half an end, or pressed to leave it
                     self._escaped_at = now
                     yield _make_escape()
+        elif self._held:
+            if quiet_s > REST_S:
+                yield from self._give_up_held(now)
         elif self._open is not None:
             self._give_up(now, quiet_s)
 
-    def _is_rest_of_escape(self, text: str) -> bool:
-        """Whether the line tore a sequence right after its escape."""
-        if self._escaped_at is None or self._last_fed - self._escaped_at > SEQUENCE_SILENCE_S:
-            return False
-        return begins_with_rest(text)
+    def _take_up(self, text: str) -> str:
+        """What is to be read of one read, after what the line may have torn it from."""
+        now, late, self._late = self._last_fed, self._late, None
+        if late is not None and now - late.at <= SEQUENCE_SILENCE_S and is_late_rest(late, text):
+            self._open, self._given_up_at = OpenSequence(late.introducer), late.at
+            return text
+        if self._escaped_at is None:
+            return text
+        text, was_held, self._held = self._held + text, bool(self._held), ""
+        is_late = now - self._escaped_at > SEQUENCE_SILENCE_S and not was_held
+        found = "typed" if is_late else judge_after_escape(text)
+        if found == "open":
+            self._held = text
+            return ""
+        self._escaped_at = None
+        self._has_escape = found == "rest"
+        return text
+
+    def _give_up_held(self, now: float) -> Iterator[Message]:
+        """Takes for a key what would have begun a sequence; what came behind it may be its rest."""
+        introducer, self._held, self._escaped_at = self._held[0], "", None
+        self._late = Introduced(introducer, now)
+        yield from self._parse(introducer)
 
     def _give_up(self, now: float, quiet_s: float) -> None:
         """After a long silence the rest is still passed over, if it comes in one go."""
         if self._given_up_at is None:
             if quiet_s > SEQUENCE_SILENCE_S:
                 self._given_up_at = now
-        elif self._last_fed > self._given_up_at and quiet_s > REST_S:
-            self._open = None
+        elif self._last_fed > self._given_up_at and quiet_s > REST_S and self._open is not None:
+            self._late, self._open = Introduced(self._open.introducer, now), None
 
     def _read(self, character: str) -> Iterator[Message]:
         if self._paste is not None:
             yield from self._add_to_paste(self._paste, character)
+        elif character in CONTROLS:
+            for one in CONTROLS[character]:
+                yield from self._read(one)
         elif character == ESCAPE:
             if self._has_escape:
                 yield _make_escape()
@@ -191,6 +224,10 @@ class TerminalInput:
         elif paste.is_full and not was_full:
             yield Paste(paste.text)
 
+    @property
+    def _is_stalled(self) -> bool:
+        return self._stalled_at is not None and self._stalled_at >= self._pasted_at
+
     def _begin_paste(self) -> None:
         self._paste, self._pasted_at = OpenPaste(LONGEST_PASTE), self._clock()
         self._stalled_at, self._is_leaving, self._interrupts = None, False, 0
@@ -216,9 +253,7 @@ class TerminalInput:
             self._paste = None
             self._escaped_at = now  # the escape may have begun the end
             yield PasteDropped()
-        elif now - self._pasted_at > PASTE_SILENCE_S and self._pasted_at > (
-            self._stalled_at or 0.0
-        ):
+        elif now - self._pasted_at > PASTE_SILENCE_S and not self._is_stalled:
             self._stalled_at = now
             yield PasteStalled()
 
@@ -253,6 +288,19 @@ class TerminalInput:
         self._parser.terminal_size = was.terminal_size
         self._parser.terminal_pixel_size = was.terminal_pixel_size
         self._parser.last_x, self._parser.last_y = was.last_x, was.last_y
+
+
+def _keep_c1(error: UnicodeError) -> tuple[str, int]:
+    """As `replace` does, but a byte that introduces a sequence in eight bits is that.
+
+    Such a byte is no character's beginning in UTF-8.
+    """
+    assert isinstance(error, UnicodeDecodeError)
+    wrong = error.object[error.start : error.end]
+    return "\x9b" if wrong == b"\x9b" else "\ufffd", error.end
+
+
+register_error(_C1, _keep_c1)
 
 
 def _make_escape() -> Key:

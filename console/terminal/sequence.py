@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final, Literal
 
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
@@ -10,14 +12,30 @@ from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 ESCAPE: Final = "\x1b"
 INTRODUCERS: Final = frozenset("[O]PX^_")
 """What after an escape begins a sequence; each of the others is a key, or alt with it."""
+CONTROLS: Final[Mapping[str, str]] = {
+    chr(ord(one) + 0x40): ESCAPE + one for one in sorted(INTRODUCERS)
+}
+"""What an escape and an introducer are as one character, of eight bits."""
 LONGEST: Final = 32
 """Characters of a sequence that means anything; of a longer one only the end is looked for."""
 _STRINGS: Final = frozenset("]PX^_")
 """OSC, DCS, SOS, PM, APC: answers of the terminal, which an escape and a backslash may end."""
-_BELL: Final = "\x07"
+_ENDS: Final = ("\x07", "\x9c")
+"""The bell, and an escape and a backslash as one character."""
+_LAYOUT: Final = frozenset("\b\t\n\v\f\r")
+"""Control characters that a string may hold."""
 _MORE: Final = {"\x1b[M": 3, "\x1b[[": 1}
 """Characters after what looks like an end: an old mouse report, a function key of Linux."""
-_REST: Final = re.compile(r"\[[0-9;<=>?]|\[[A-FHIMO-SZ]|O[A-DFHMP-Sa-y]|\][0-9]")
+_REST: Final = re.compile(
+    r"\[[0-9;<=>?]|\[[A-FHIMO-SZ]|\[\[[A-E]|O[A-DFHMP-Sa-y]|\][0-9]+;|P(?:[01]?[$+]|>\|)|_G"
+)
+"""After an escape, what nobody types and terminals send."""
+_BEGINNING: Final = re.compile(r"[\[O_]|\][0-9]{0,4}|P[01>]?")
+"""What may become that, and may be typed."""
+_LATE_REST: Final = re.compile(
+    r"[<=>?]?[0-9;][0-9;:]*(?:[ -/]*[@-~]|\$\Z)|[<=>?]?[0-9:]*;[0-9;:]*\Z|[<=>?][0-9]+\Z"
+)
+"""Numbers of a sequence up to its end, or numbers as only a sequence has them."""
 
 Part = Literal["open", "whole", "broken"]
 
@@ -34,6 +52,7 @@ class OpenSequence:
 
     def __init__(self, introducer: str) -> None:
         """`introducer` is the character after the escape."""
+        self.introducer = introducer
         self.is_string = introducer in _STRINGS
         """Whether it is text up to a mark, and means nothing here."""
         self.text = ESCAPE + introducer
@@ -53,9 +72,9 @@ class OpenSequence:
             self._left -= 1
             return "open" if self._left else "whole"
         if self.is_string:
-            if character == _BELL:
+            if character in _ENDS:
                 return "whole"
-            return "open" if character >= " " else "broken"
+            return "open" if character >= " " or character in _LAYOUT else "broken"
         if not " " <= character <= "~":
             return "broken"
         self._keep(character)
@@ -72,10 +91,35 @@ class OpenSequence:
             self.is_too_long = True
 
 
-def begins_with_rest(text: str) -> bool:
-    """Whether one read after a lone escape is what the escape had begun, and nothing typed.
+@dataclass(frozen=True, slots=True)
+class Introduced:
+    """What may have been a sequence and was given up."""
 
-    >>> begins_with_rest("[6~"), begins_with_rest("["), begins_with_rest("[[")
-    (True, False, False)
+    introducer: str
+    at: float
+    """When."""
+
+
+def judge_after_escape(text: str) -> Literal["rest", "open", "typed"]:
+    """What was read after a lone escape: the rest of what that has begun, or what was typed.
+
+    Of what is `open` it takes more to tell, or a while.
+
+    >>> [judge_after_escape(one) for one in ("[6~", "[<35;4", "[", "]1", "[[", "[t", "k")]
+    ['rest', 'rest', 'open', 'open', 'typed', 'typed', 'typed']
     """
-    return _REST.match(text) is not None
+    if _REST.match(text):
+        return "rest"
+    return "open" if _BEGINNING.fullmatch(text) else "typed"
+
+
+def is_late_rest(given_up: Introduced, text: str) -> bool:
+    """Whether one read is the rest of what was given up: more than the one key that people press.
+
+    >>> bracket = Introduced("[", 0.0)
+    >>> [is_late_rest(bracket, one) for one in ("3~", "<35;4;2M", "2;1", "3", "33", "<<")]
+    [True, True, True, False, False, False]
+    """
+    if given_up.introducer == "[":
+        return _LATE_REST.match(text) is not None
+    return len(text) > 1 and judge_after_escape(given_up.introducer + text) == "rest"

@@ -153,13 +153,77 @@ def test_what_the_line_tears_is_what_the_terminal_sent(
     assert line.press(sent[:2], *every, b"k", quiet_s=quiet_s) == [*keys, "k"]
 
 
-@pytest.mark.parametrize("sent", [sent for sent, _ in _TORN if sent[1:2] in b"[O]"][:-1])
+@pytest.mark.parametrize("sent", [sent for sent, _ in _TORN])
 def test_a_sequence_that_is_torn_after_its_escape_sets_nothing(sent: bytes) -> None:
+    pieces: list[tuple[bytes, ...]] = [(sent[:1], sent[1:])]
+    pieces += [(sent[:1], sent[1:at], sent[at:]) for at in range(2, len(sent))]
+    for torn in pieces:
+        keys = LaggingLine().press(*torn, b"k", quiet_s=0.3)
+        assert keys[0] == "escape"
+        assert keys[-1] == "k"
+        assert not [key for key in keys if key in "0123456789tuM"], torn
+
+
+@pytest.mark.parametrize("introducer", [b"[", b"]", b"O", b"P", b"_"])
+def test_what_begins_a_sequence_after_the_escape_key_is_a_key_in_half_a_second(
+    introducer: bytes,
+) -> None:
     line = LaggingLine()
-    keys = line.press(sent[:1], sent[1:], b"k")
-    assert keys[0] == "escape"
-    assert keys[-1] == "k"
-    assert not [key for key in keys if key in "0123456789tuM"]
+    (key,) = read(introducer)
+    assert line.press(b"\x1b", introducer, quiet_s=0.3) == ["escape"]
+    assert line.press(b"", quiet_s=0.6) == [key]
+    assert line.press(b"3") == ["3"]
+    typed = b"k" if introducer != b"O" else b" "  # of k it makes a keypad's key
+    assert LaggingLine().press(b"\x1b", introducer + typed)[:2] == ["escape", key]
+    assert LaggingLine().press(b"\x1b", introducer, typed, quiet_s=0.3)[:2] == ["escape", key]
+
+
+@pytest.mark.parametrize(
+    ("torn", "typed"),
+    [
+        ((b"\x1b", b"[", b"3~"), "left_square_bracket"),
+        ((b"\x1b", b"[", b"<35;42", b";3M"), "left_square_bracket"),
+        ((b"\x1b", b"]", b"11;rgb:1212/3434\x07"), "right_square_bracket"),
+    ],
+)
+def test_the_rest_of_what_was_taken_for_a_key_is_no_keys(
+    torn: tuple[bytes, ...], typed: str
+) -> None:
+    assert LaggingLine().press(*torn, b"3", quiet_s=0.9) == ["escape", typed, "3"]
+
+
+def test_the_late_rest_of_a_sequence_is_no_keys_in_two_pieces() -> None:
+    line = LaggingLine()
+    assert line.press(b"\x1b[<35;4", quiet_s=7.0) == []
+    assert line.press(b"2;1", b"3M", b"3", quiet_s=0.8) == ["3"]
+
+
+@pytest.mark.parametrize(
+    ("sent", "keys"),
+    [
+        (b"\x9b3~", ["delete"]),
+        ("\x9b3~".encode(), ["delete"]),
+        ("\x8fP".encode(), ["f1"]),
+        ("\x9d11;rgb:1212\x9c".encode(), []),
+        ("\x901$r0;3t\x1b\\".encode(), []),
+    ],
+)
+def test_a_sequence_of_eight_bits_is_one(sent: bytes, keys: list[str]) -> None:
+    assert LaggingLine().press(sent, b"k") == [*keys, "k"]
+    for at in range(1, len(sent)):
+        assert LaggingLine().press(sent[:at], sent[at:], b"k") == [*keys, "k"]
+
+
+def test_an_answer_of_the_terminal_may_have_lines() -> None:
+    answer = (b"\x1bP>|xterm", b"\r\n3 t", b"\x1b\\")
+    assert LaggingLine().press(*answer, b"k") == ["k"]
+
+
+def test_a_paste_that_is_torn_after_its_escape_is_one() -> None:
+    line = LaggingLine()
+    pieces = (b"\x1b", b"[", b"200~3 t\x03\x1b", b"[201~", b"k")
+    found = [message for one in pieces for message in line.send(one, 0.3)]
+    assert clean(found) == ["escape", "3 t\x03", "k"]
 
 
 def test_a_bracket_after_the_escape_key_is_a_key() -> None:
