@@ -9,7 +9,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from specdeck.console.state.engine_state import Track, find_trial_owner, fold_reading
+from specdeck.console.state.engine_state import KnownTrial, Track, find_trial, fold_reading
 from specdeck.console.state.pending import (
     Obstacle,
     add_wish,
@@ -143,8 +143,10 @@ class Controller:
         self._feeds: tuple[set[ReadingFeed], ...] = tuple(set() for _ in engines)
         """Of each engine, for the changes that wait to be seen in its readings."""
         self._asking: set[int] = set()
-        self._warned_of: dict[int, str | None] = {}
-        """Whose trial an undo would have ended, by engine: the next one does."""
+        self._warned_of: dict[int, KnownTrial] = {}
+        """The trial that an undo would have ended, by engine: the next one does."""
+        self._attended: dict[int, int] = {}
+        """The number of the trial that this console attends, by engine."""
         self._sweeps: Sweeps | None = None
 
     def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
@@ -228,6 +230,8 @@ class Controller:
             for reader in self._readers:
                 reader(index, reading)
             old, new = before.known, reading.state
+            if new is not None and (new.trial is None or _is_other_life(old, new)):
+                self._warned_of.pop(index, None)  # what may begin later is another trial
             if old is not None and new is not None and bool(old.trial) != bool(new.trial):
                 self.look(index)  # a trial that began or ended, whoever's it is
             self.refresh()
@@ -448,16 +452,21 @@ class Controller:
             instance=known.instance, every=LOOK_S,
             read_sample=read_sample, clock=self.steady, wall=self.clock, sleep=self.sleep,
         )  # fmt: skip
-        async with aclosing(trial.attend()) as events:
-            async for event in events:
-                if isinstance(event, ChangeApplied):
-                    yield event.applied, event.ack_ms
-                elif isinstance(event, NotRecorded):
-                    self._tell_unrecorded(index, event.error)
-                elif isinstance(event, TrialSeen | TrialEnded):
-                    self._take_tuning(index, event.tuning)
-                    if isinstance(event, TrialEnded):
-                        self._tell_doubt(index, event)
+        try:
+            async with aclosing(trial.attend()) as events:
+                async for event in events:
+                    if isinstance(event, ChangeApplied):
+                        if event.applied.trial is not None:
+                            self._attended[index] = event.applied.trial
+                        yield event.applied, event.ack_ms
+                    elif isinstance(event, NotRecorded):
+                        self._tell_unrecorded(index, event.error)
+                    elif isinstance(event, TrialSeen | TrialEnded):
+                        self._take_tuning(index, event.tuning)
+                        if isinstance(event, TrialEnded):
+                            self._tell_doubt(index, event)
+        finally:
+            self._attended.pop(index, None)
 
     def _tell_doubt(self, index: int, end: TrialEnded) -> None:
         """What the engine shows beside its word of a trial's end."""
@@ -490,15 +499,9 @@ class Controller:
     def undo(self) -> None:
         """Take a trial back, or else this console's last change."""
         index, track = self.selected, self.track
-        if track.state is not None and track.state.trial is not None:
-            owner = find_trial_owner(track)
-            if owner not in (None, self.who, self._warned_of.get(index)):
-                self._warned_of[index] = owner
-                again = f"{self._key_label('change.undo')} again ends it"
-                self.tell(f"not undone: the trial is {owner}'s: {again}", "warn")
-                return
-            self._warned_of.pop(index, None)
-            self.wish(Change(cancel=True, reason="undo", origin="undo"))
+        trial = self._find_trial(index)
+        if trial is not None:
+            self._end_trial(index, trial)
             return
         history = track.undo.prune(track.in_force)
         want = history.latest
@@ -518,6 +521,26 @@ class Controller:
             self.tracks[index] = replace(track, undo=history.warn(track.in_force))
             self.tell(doubt, "warn")
 
+    def _find_trial(self, index: int) -> KnownTrial | None:
+        """The trial under way; one that this console attends is its own before the engine says."""
+        trial = find_trial(self.tracks[index])
+        if trial is not None and trial.owner is None and index in self._attended:
+            return KnownTrial(self.who, self._attended[index])
+        return trial
+
+    def _end_trial(self, index: int, trial: KnownTrial) -> None:
+        """Take a trial back, and no other; one that may be somebody else's at the second time."""
+        if trial.owner != self.who and self._warned_of.get(index) != trial:
+            self._warned_of[index] = trial
+            whose = "the trial is {}'s" if trial.owner else "it is not known whose trial it is"
+            again = f"{self._key_label('change.undo')} again ends it"
+            self.tell(f"not undone: {whose.format(trial.owner)}: {again}", "warn")
+            if trial.owner is None:
+                self.look(index)
+            return
+        self._warned_of.pop(index, None)
+        self.wish(Change(cancel=True, trial=trial.number, reason="undo", origin="undo"))
+
     def toggle_sweep(self) -> bool:
         """Sweep k on the live traffic, or stop the sweep under way; whether one has begun."""
         from specdeck.console.state.sweeps import Sweeps  # after the first paint
@@ -525,6 +548,10 @@ class Controller:
         if self._sweeps is None:
             self._sweeps = Sweeps(self, self._audit)
         return self._sweeps.toggle(self.selected)
+
+
+def _is_other_life(old: EngineState | None, new: EngineState) -> bool:
+    return old is not None and old.instance != new.instance
 
 
 def _is_recorded(engine: MonitoredEngine) -> bool:

@@ -222,13 +222,29 @@ def _kind_of(cause: Cause | None) -> EventKind:
     return cast("EventKind", cause.origin) if by_itself else "change"
 
 
-def find_trial_owner(track: Track) -> str | None:
-    """Who began the trial that is under way; None where that is not known."""
-    trial = None if track.tuning is None else track.tuning.trial
-    if trial is not None and not trial.over:
-        return trial.who
-    last = None if track.state is None else track.state.last_change
-    return None if last is None or last.origin == "trial" else last.who
+@dataclass(frozen=True, slots=True)
+class KnownTrial:
+    """Which trial is under way, as far as that is known."""
+
+    owner: str | None = None
+    """Who began it."""
+    number: int | None = None
+    """As the engine counts; None also of a plugin that counts none."""
+
+
+def find_trial(track: Track) -> KnownTrial | None:
+    """The trial that is under way; None without any.
+
+    Whose it is, is for the tuning of the same start of the engine to say. The last change may
+    be of before the trial, and so of anybody.
+    """
+    state, tuning = track.state, track.tuning
+    if state is None or state.trial is None:
+        return None
+    trial = None if tuning is None or tuning.instance != state.instance else tuning.trial
+    if trial is None or trial.over:
+        return KnownTrial()
+    return KnownTrial(trial.who, trial.number or None)
 
 
 def fold_reading(track: Track, reading: Reading) -> Track:

@@ -359,21 +359,82 @@ async def test_a_trial_that_is_over_is_no_longer_renewed(
     assert [change.judge for change in engine.asked] == [True]
 
 
-@pytest.mark.parametrize(("who", "presses"), [("ann", 1), ("bob", 2), (None, 1)])
-async def test_undo_ends_the_trial_of_somebody_else_at_the_second_press(
-    tasks: Tasks, steered: SteeredEngine, who: str | None, presses: int
-) -> None:
-    changed = None if who is None else LastChange(START, who, None, {"k": 5}, {"k": 2}, "operator")
+async def trying(
+    tasks: Tasks, steered: SteeredEngine, trial: TrialTuning | None
+) -> tuple[Controller, TunedEngine]:
+    """A trial is under way that this console has not begun; None is one that nothing is told of."""
+    changed = LastChange(START, "ann", None, {"k": 5}, {"k": 2}, "operator")  # of before
     state = replace(STATE, capabilities=ABLE, trial="changed", last_change=changed)
-    engine = TunedEngine(readings(3, state), TunedClient(tuning()))
+    engine = TunedEngine([], TunedClient(replace(tuning(), trial=trial)))
     controller = steered(engine)
-    await tasks.rest()
+    for n in range(3):
+        engine.more.put_nowait(reading(n, state if n else replace(state, trial=None)))
+        await tasks.rest()
+    return controller, engine
+
+
+@pytest.mark.parametrize(
+    ("who", "number", "presses"), [("ann", 1, 1), ("bob", 3, 2), (None, None, 2), ("bob", 0, 2)]
+)
+async def test_undo_ends_the_trial_of_somebody_else_at_the_second_press(
+    tasks: Tasks, steered: SteeredEngine, who: str | None, number: int | None, presses: int
+) -> None:
+    told = None if who is None else replace(TRIAL, who=who, number=number or 0)
+    controller, engine = await trying(tasks, steered, told)
     for press in range(1, presses + 1):
         controller.undo()
         await tasks.rest()
-        assert [change.cancel for change in engine.asked] == [True] * (press == presses)
+        assert [(change.cancel, change.trial) for change in engine.asked] == [
+            (True, number or None)
+        ] * (press == presses)
     if presses == 2:
-        assert any("the trial is bob's" in text for text in said(controller))
+        doubt = "it is not known whose trial it is" if who is None else "the trial is bob's"
+        assert any(doubt in text for text in said(controller))
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+async def test_the_next_trial_of_somebody_else_is_doubted_anew(
+    tasks: Tasks, steered: SteeredEngine, is_told: bool
+) -> None:
+    trial = replace(TRIAL, who="bob") if is_told else None
+    controller, engine = await trying(tasks, steered, trial)
+    controller.undo()
+    state = controller.track.state
+    assert state is not None
+    engine.more.put_nowait(reading(3, replace(state, trial=None)))
+    await tasks.rest()
+    engine.client.told = replace(tuning(), trial=trial and replace(trial, number=2))
+    engine.more.put_nowait(reading(4, state))
+    await tasks.rest()
+    controller.undo()
+    await tasks.rest()
+    assert engine.asked == []
+
+
+async def test_a_trial_of_another_number_is_doubted_though_none_was_seen_to_end(
+    tasks: Tasks, steered: SteeredEngine
+) -> None:
+    controller, engine = await trying(tasks, steered, replace(TRIAL, who="bob"))
+    controller.undo()
+    engine.client.told = replace(tuning(), trial=replace(TRIAL, who="bob", number=2))
+    await controller.refresh_tuning(0)
+    controller.undo()
+    await tasks.rest()
+    assert engine.asked == []
+
+
+async def test_a_trial_that_this_console_attends_is_its_own_before_the_engine_says(
+    tasks: Tasks, steered: SteeredEngine
+) -> None:
+    controller, engine, _, _ = await on_trial(tasks, steered, TRIAL, number=1)
+    engine.client.told = None
+    state = replace(STATE, capabilities=ABLE, trial="baseline")
+    engine.more.put_nowait(reading(3, state))
+    await tasks.rest()
+    assert controller.track.tuning is None
+    controller.undo()
+    await tasks.rest()
+    assert [(one.cancel, one.trial) for one in engine.asked[-1:]] == [(True, 1)]
 
 
 @pytest.mark.parametrize("number", [1, None])
