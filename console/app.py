@@ -687,10 +687,14 @@ class Console(App[str]):
     async def action_interrupt(self) -> None:
         """Leave from wherever it is, unless text is selected with the mouse: that is copied.
 
-        It is selected no more then, so that the next time leaves.
+        It is selected no more then, so that the next time leaves. Where leaving asks, a further
+        one is as a signal that ends the console: an engine that was started here runs on.
         """
         if not self.screen.get_selected_text():
-            await self.action_quit()
+            if self.screen is self._question:
+                self.exit("leave")
+            else:
+                self.leave()
             return
         self.screen.action_copy_text()
         self.screen.clear_selection()

@@ -522,16 +522,30 @@ async def test_ctrl_c_leaves_from_any_dialog(
     app = console(kit.engine(kit.run(2)), owned=owned)
     async with run(app) as pilot:
         await press(pilot, opened)
-        await press(pilot, "ctrl+c", "ctrl+c")
+        await press(pilot, "ctrl+c")
         if not owned:
             assert not app.is_running
             return
-        assert isinstance(app.screen, Dialog)  # once: it is the only one that ctrl+c keeps
+        assert isinstance(app.screen, Dialog)
+        await press(pilot, "ctrl+q")
+        assert len([one for one in app.screen_stack if isinstance(one, Dialog)]) == 1
         await press(pilot, "escape")
         assert not isinstance(app.screen, Dialog)
         app.push_screen(Dialog("Another one?", "", (Choice("", "escape", "No"),)))
         await press(pilot, "ctrl+c", "s")
     assert app.return_value == "stop"
+
+
+@pytest.mark.parametrize("pressed", ["q", "ctrl+q", "ctrl+c"])
+async def test_ctrl_c_on_the_question_leaves_an_engine_that_was_started_here_running(
+    pressed: str, kit: type[Kit], console: MakeConsole
+) -> None:
+    app = console(kit.engine(kit.run(2)), owned=True)
+    async with run(app) as pilot:
+        type_at_once(app, pressed, "ctrl+c")
+        await settle(pilot)
+        assert not app.is_running
+    assert app.return_value == "leave"
 
 
 @pytest.mark.parametrize("opened", ["", "T", "e"])
