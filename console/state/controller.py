@@ -232,8 +232,9 @@ class Controller:
             old, new = before.known, reading.state
             if new is not None and (new.trial is None or _is_other_life(old, new)):
                 self._warned_of.pop(index, None)  # what may begin later is another trial
-            if old is not None and new is not None and bool(old.trial) != bool(new.trial):
-                self.look(index)  # a trial that began or ended, whoever's it is
+            was_trying = old is not None and old.trial is not None
+            if new is not None and was_trying != (new.trial is not None):
+                self.look(index)  # a trial that began or ended, or was there, whoever's it is
             self.refresh()
         track = self.tracks[index]
         if track.recorded and track.reading is not None:

@@ -463,12 +463,13 @@ async def test_z_takes_a_trial_back(
     kit: type[Kit], tuned: MakeTuned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(PAUSE, 0.0)
-    app, _, changes = tuned(state=replace(kit.state, trial="changed"))
+    state = replace(kit.state, trial="changed")
+    app, _, changes = tuned(replace(tuning(), trial=TRIAL), state)
     async with run(app) as pilot:
         await press(pilot, "T")
         assert said(app)[-1] == "a trial is already running: z takes it back"
         await press(pilot, "z")
-    assert [change.cancel for change in changes] == [True]
+    assert [(change.cancel, change.trial) for change in changes] == [(True, 1)]
 
 
 async def test_a_parameter_is_checked_asked_for_and_undone(tuned: MakeTuned) -> None:

@@ -392,6 +392,18 @@ async def test_undo_ends_the_trial_of_somebody_else_at_the_second_press(
         assert any(doubt in text for text in said(controller))
 
 
+async def test_a_trial_that_runs_before_the_first_reading_is_asked_about(
+    tasks: Tasks, steered: SteeredEngine
+) -> None:
+    state = replace(STATE, capabilities=ABLE, trial="changed")
+    engine = TunedEngine(readings(1, state), TunedClient(replace(tuning(), trial=TRIAL)))
+    controller = steered(engine)
+    await tasks.rest()
+    controller.undo()
+    await tasks.rest()
+    assert [(one.cancel, one.trial) for one in engine.asked] == [(True, 1)]
+
+
 @pytest.mark.parametrize("is_told", [True, False])
 async def test_the_next_trial_of_somebody_else_is_doubted_anew(
     tasks: Tasks, steered: SteeredEngine, is_told: bool
