@@ -287,6 +287,9 @@ class Narrator:
             self._see(event.trial)
         elif isinstance(event, TrialUnseen) and event.error is not None:
             self.later.append(f"the trial has started and is not visible yet: {event.error.line()}")
+        elif isinstance(event, TrialUnseen):
+            self.is_contradicted = True
+            self.later.append("NOT on trial: the engine tells of no trial of this change")
         elif isinstance(event, TrialEnded):
             self._trial, self._end = event.trial, event
             self._observed = (event.observed_k, event.observed_after_ms)

@@ -261,6 +261,7 @@ def build_outcome(
         is_pinned=totals.reference.shows_pin
         or (arms[1].grade == "hard" and totals.reference.counted),
         idle_by_word=Rate(totals.serving.idle_by_word, totals.serving.looked_answers),
+        unheard=Rate(totals.serving.unheard, totals.serving.looked_answers),
         pins_served=Rate(totals.serving.pins_named, totals.serving.requests),
         drafts_lost=totals.serving.drafted is None and totals.serving.lost,
         turned_idle=totals.serving.turned_idle

@@ -36,6 +36,7 @@ from specdeck.engine.divergence.verdict import (
     explain_mixed,
     explain_pins,
     explain_refused,
+    explain_unheard,
 )
 from specdeck.engine.errors import Unsupported
 
@@ -67,9 +68,11 @@ class Coverage:
     served_pins: int = 0
     """Prompts whose serving draws all name a pin."""
     looked: int = 0
-    """Prompts after which the engine said whether it drafts."""
+    """Prompts after which the engine was asked whether it drafts."""
     idle_by_word: int = 0
     """Those of them after which it said that it drafts nothing."""
+    unheard: int = 0
+    """Those of them after which it said nothing."""
     drafted: float | None = None
     """The engine's counter of drafted tokens when last looked at.
 
@@ -86,9 +89,9 @@ class Coverage:
 
     def note_word(self, is_idle: bool | None) -> None:
         """Takes in what the engine says of itself after a prompt; None where it says nothing."""
-        if is_idle is not None:
-            self.looked += 1
-            self.idle_by_word += is_idle
+        self.looked += 1
+        self.unheard += is_idle is None
+        self.idle_by_word += is_idle is True
 
 
 def judge_draws(
@@ -144,7 +147,7 @@ def doubt_pass(
     if judged.word != "pass":
         return judged
     wanted, idle = samples_wanted(prompts), Rate(shown.idle, shown.known)
-    by_word = Rate(shown.idle_by_word, shown.looked)
+    by_word, unheard = Rate(shown.idle_by_word, shown.looked), Rate(shown.unheard, shown.looked)
     if (few := explain_refused(refused, prompts)) is not None:
         why = few
     elif not is_pinned:
@@ -159,6 +162,8 @@ def doubt_pass(
         why = NOT_DRAFTED
     elif (by_word.rate or 0.0) > IDLE:
         why = explain_idle_by_word(by_word, "prompts")
+    elif (unheard.rate or 0.0) > IDLE:
+        why = explain_unheard(unheard, "prompts")
     elif (idle.rate or 0.0) > IDLE and not by_text:
         why = f"nothing was drafted during {idle.count} of {idle.of} prompts"
     elif visible is None:
@@ -306,15 +311,15 @@ async def compare_distributions(
     *,
     pace: Pacer | None,
     fetch_drafted: Callable[[], Awaitable[float | None]],
-    fetch_word: Callable[[], Awaitable[bool | None]],
+    fetch_word: Callable[[], Awaitable[bool | None]] | None,
     private: bool = False,
     clock: Callable[[], float] = time.monotonic,
 ) -> AsyncGenerator[DrawProgress | Distributions, None]:
     """Draws from both arms, prompt by prompt, and ends with what the draws say.
 
     `fetch_drafted` gives the tokens that the serving engine has drafted for anybody, and
-    `fetch_word` whether it says that it drafts nothing. What is cut short begins anew: the draws
-    of some prompts are of no use without those of the others.
+    `fetch_word` whether it says that it drafts nothing; None of one that never says. What is cut
+    short begins anew: the draws of some prompts are of no use without those of the others.
     """
     import numpy as np
 
@@ -339,7 +344,8 @@ async def compare_distributions(
             proof.hold(drawn[1:])
         shown.served_pins += drawn[0].names_pin
         shown.count(await fetch_drafted(), [*serving, *reference])
-        shown.note_word(await fetch_word())
+        if fetch_word is not None:
+            shown.note_word(await fetch_word())
         await scorer.score(*drawn)
         one = await asyncio.to_thread(permute, serving, reference, rounds, random)
         other = await asyncio.to_thread(permute, again, reference, rounds, random)

@@ -62,10 +62,16 @@ class ArmTotals:
     """Those of them between two looks that found the same count."""
     lost: bool = False
     """Whether the count was known, and is not in the end."""
+    unshown: Count = 0
+    """Answers that do not show themselves that anything was drafted for them."""
+    looked_unshown: Count = 0
+    """Those of them that had come when its engine's word was last asked for."""
     looked_answers: Count = 0
     """Answers that had come when its engine's word was last asked for."""
     idle_by_word: Count = 0
-    """Those of them after which the engine said that it drafts nothing."""
+    """Those of them that show no draft, and after which the engine said that it drafts nothing."""
+    unheard: Count = 0
+    """Those of them that show none, and after which it could not be asked."""
     turned_idle: bool = False
     """Whether its engine says in the end that it drafts nothing, and did not in the beginning."""
 
@@ -79,6 +85,7 @@ class ArmTotals:
             if len(answer.token_ids) > _DUE:
                 self.due += 1
                 self.undrafted += answer.drafted == 0
+        self.unshown += not answer.drafted
         named = pinned_k(answer.system_fingerprint) == 0
         self.pins_named += named
         if named or answer.drafted is not None:
@@ -110,10 +117,13 @@ class ArmTotals:
             self.idle_answers += 0 if drafts else self.requests - self.counted_answers
             self.count, self.counted_answers = now, self.requests
 
-    def note_word(self, *, is_idle: bool) -> None:
-        """Takes in whether the engine says at this moment that it drafts nothing."""
-        self.idle_by_word += is_idle * (self.requests - self.looked_answers)
-        self.looked_answers = self.requests
+    def note_word(self, *, is_idle: bool | None) -> None:
+        """Takes in whether the engine says at this moment that it drafts nothing; None where it
+        cannot be asked."""
+        answers = self.unshown - self.looked_unshown
+        self.unheard += answers if is_idle is None else 0
+        self.idle_by_word += answers if is_idle else 0
+        self.looked_answers, self.looked_unshown = self.requests, self.unshown
 
     @property
     def paths(self) -> list[str]:
@@ -151,6 +161,9 @@ class ArmTotals:
             Rate(self.idle_answers, self.counted_answers),
             Rate(self.counted_answers, self.requests),
             Rate(self.idle_by_word, self.looked_answers),
+            Rate(self.unheard, self.looked_answers),
+            Rate(self.unshown, self.requests),
+            Rate(self.looked_unshown, self.unshown),
             Rate(self.looked_answers, self.requests),
             Rate(self.pins_named, self.pins_shown),
             Rate(self.pins_shown + self.pins_hidden, self.requests),

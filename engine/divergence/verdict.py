@@ -66,7 +66,10 @@ class CheckEvidence:
     pins_served: Rate | None = None
     """Serving answers that name a pin, so that nothing was drafted for them; None: none was."""
     idle_by_word: Rate | None = None
-    """Serving answers after which the engine said that it drafts nothing; None: never asked."""
+    """Serving answers that show no draft, and after which the engine said that it drafts nothing;
+    None: never asked."""
+    unheard: Rate | None = None
+    """Those that show none, and after which it could not be asked."""
     drafts_lost: bool = False
     """Whether the serving engine told in the beginning what it drafts, and not in the end."""
     turned_idle: bool = False
@@ -175,6 +178,8 @@ def _find_gap(found: CheckEvidence) -> str | None:
         return explain_pins("serving answers", pins)
     if (stopped := found.idle_by_word) is not None and (stopped.rate or 0.0) > IDLE:
         return explain_idle_by_word(stopped, "answers")
+    if (silent := found.unheard) is not None and (silent.rate or 0.0) > IDLE:
+        return explain_unheard(silent, "answers")
     if found.turned_idle:
         return TURNED_IDLE
     if found.drafts_lost:
@@ -200,6 +205,11 @@ def explain_idle_by_word(found: Rate, what: str) -> str:
     return (
         f"the serving engine drafted nothing by its own word at {found.count} of {found.of} {what}"
     )
+
+
+def explain_unheard(found: Rate, what: str) -> str:
+    """Why a pass is none where the engine could not be asked at so many of `what`."""
+    return f"the serving engine did not say whether it drafts at {found.count} of {found.of} {what}"
 
 
 def explain_pins(what: str, found: Rate) -> str:

@@ -332,16 +332,18 @@ class ArmPair:
             if engine is not None and (is_due or not sums.requests):
                 sums.note_count(await self._fetch_drafted(engine))
         sums = totals.serving
-        if sums.requests > sums.looked_answers and (word := await self.fetch_word()) is not None:
-            sums.note_word(is_idle=word)
+        if self.gives_word and sums.requests > sums.looked_answers:
+            sums.note_word(is_idle=await self.fetch_word())
+
+    @property
+    def gives_word(self) -> bool:
+        """Whether the serving engine says of itself whether it drafts: one with the plugin does."""
+        return self.arms[0].facts.mode is not None
 
     async def fetch_word(self) -> bool | None:
-        """Whether the serving engine says at this moment that it drafts nothing; None without the
-        plugin."""
-        serving = self.arms[0]
-        if serving.facts.mode is None:
-            return None
-        return await self._is_idle_now(serving, self._engines[0])
+        """Whether the serving engine says at this moment that it drafts nothing; None where it
+        cannot be asked."""
+        return await self._fetch_word(self.arms[0], self._engines[0])
 
     async def has_drafting_reference(self, by_counters: bool | None) -> bool | None:
         """Whether another engine as the reference drafts, by its counters or its word; None where
@@ -354,7 +356,7 @@ class ArmPair:
             return False
         if arm.speculates or by_counters is not None:
             return arm.speculates or by_counters
-        return False if arm.is_idle and await self._is_idle_now(arm, reference) else None
+        return False if arm.is_idle and await self._fetch_word(arm, reference) else None
 
     async def fetch_drafted_by_reference(self) -> float | None:
         """Tokens that another engine as the reference has drafted for anybody; None where there is
@@ -365,14 +367,13 @@ class ArmPair:
     async def has_turned_idle(self) -> bool:
         """Whether the serving engine says that it drafts nothing, and did not in the beginning."""
         serving = self.arms[0]
-        return not serving.is_idle and await self._is_idle_now(serving, self._engines[0])
+        return not serving.is_idle and bool(await self._fetch_word(serving, self._engines[0]))
 
-    async def _is_idle_now(self, arm: Arm, engine: CheckedEngine) -> bool:
-        """Whether an engine says at this moment that it drafts nothing."""
+    async def _fetch_word(self, arm: Arm, engine: CheckedEngine) -> bool | None:
         try:
             state = await self._retry.answer(engine.client.state)
         except EngineError:
-            return False
+            return None
         return arm.in_state(state).is_idle
 
     async def _fetch_drafted(self, engine: CheckedEngine) -> float | None:
@@ -498,7 +499,7 @@ async def run_sampled_check(
             sampling,
             pace=pair.pacer(),
             fetch_drafted=pair.fetch_drafted,
-            fetch_word=pair.fetch_word,
+            fetch_word=pair.fetch_word if pair.gives_word else None,
             private=pair.options.private,
         )
     ) as events:

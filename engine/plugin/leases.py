@@ -23,6 +23,8 @@ class LeaseRecord:
     ends: float
     """By the control's clock, seconds."""
     back: Knobs
+    who: str | None = None
+    """Whose it is; None where that is not known."""
     tries: int = 3
     """To take it back, before it is given up."""
 
@@ -52,7 +54,14 @@ class Leases:
         """
         lease, now = self.running, self._clock()
         if change.lease_s:
-            self.running = LeaseRecord(now + change.lease_s, lease.back if lease else before)
+            back = lease.back if lease else before
+            self.running = LeaseRecord(now + change.lease_s, back, change.who)
+            if lease is not None and back.with_change(change) != self._steering.knobs:
+                left = max(0.0, lease.ends - now)
+                return (
+                    "a lease was running: what it changed is reverted with this in"
+                    f" {change.lease_s:.0f} s, not in {left:.0f} s",
+                )
         elif lease is not None:
             back = lease.back.with_change(change)
             self.running = None if back == self._steering.knobs else replace(lease, back=back)

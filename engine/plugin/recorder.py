@@ -156,6 +156,8 @@ class Recorder:
             drafts -= len(verified)
             drafted -= sum([length for length, _ in verified])
             accepted = _take_off(accepted, [reached for _, reached in verified])
+        handed = [len(one.new_token_ids) for each in outputs.values() for one in each.outputs]
+        answered = len(handed) - handed.count(0)
         requests, tokens = len(output.num_scheduled_tokens), output.total_num_scheduled_tokens
         verifying = self._sum_scheduled(output)
         k = output.num_spec_tokens_to_schedule
@@ -169,11 +171,12 @@ class Recorder:
             drafted,
             sum(accepted),
             None if before is None else now - before,
-            sum([len(o.new_token_ids) for each in outputs.values() for o in each.outputs]),
+            sum(handed),
             accepted,
             # A request that decodes is given one token and those it verifies.
             max(0, tokens - requests - verifying),
             *self._order.follow(number, k),
+            max(0, requests - answered),
             pinned,
             pinned_tokens,
         )

@@ -176,15 +176,15 @@ class Meter:
         self._steps += 1
         if not (step.k or step.verified):
             return
-        if step.pinned and step.alone <= 0:
-            return  # drafts that nobody may have say nothing of what drafts gain
+        if (step.absent or step.pinned) and not step.tells_gain:
+            return
         steps, spent, gained = self._block
         if not steps:
             self._look(self._estimates.bucket)
         alone = self._alone
         if alone:
             prefill = step.prefill
-            is_plain = not (prefill or step.pinned)
+            is_plain = not (prefill or step.absent or step.pinned)
             worth = alone * (step.committed / step.requests if is_plain else step.as_steps)
             if self._of_prompt:
                 worth += self._of_prompt * (prefill - self._prompts.mean)

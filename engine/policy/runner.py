@@ -239,12 +239,12 @@ class PolicyRunner:
         if known.closed:
             self._enter(here)
         seconds = step.seconds
-        if seconds is None or (step.pinned and step.alone <= 0):
+        if seconds is None or ((step.absent or step.pinned) and not step.tells_gain):
             return
         if step.k or step.verified:
             prefill, mean = step.prefill, known.prompts.mean
             self._spent += seconds
-            is_plain = not (prefill or step.pinned)
+            is_plain = not (prefill or step.absent or step.pinned)
             self._as_steps += step.committed / step.requests if is_plain else step.as_steps
             if mean:
                 self._prompts += prefill - mean

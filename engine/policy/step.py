@@ -45,6 +45,9 @@ class Step(NamedTuple):
     """Tokens that each draft verified in this step was to have: the k of the step before."""
     settled: bool = False
     """Whether k has been the same for so long that `seconds` is what this k costs."""
+    absent: Count = 0
+    """Of the requests, those that were handed no token: their prompts are being computed, or their
+    clients have gone."""
     pinned: Count = 0
     """Of the requests that were handed tokens, those with a k of their own: they choose for nobody
     else, and no draft of theirs is among those above."""
@@ -69,13 +72,19 @@ class Step(NamedTuple):
         """The tokens that it would have had without drafts, of the same."""
         if self.prefill:  # a request whose prompt is computed has no draft
             return self.committed - self.pinned_tokens - self.accepted
-        return self.requests - self.pinned
+        return self.requests - self.absent - self.pinned
+
+    @property
+    def tells_gain(self) -> bool:
+        """Whether it says anything of what drafts gain: not where nobody who may draft is left in
+        it. One of prompts alone is as good as one without drafts."""
+        return self.alone > 0 or bool(self.prefill and not self.pinned)
 
     def as_json(self) -> dict[str, Any]:
         """The step for the wire; what follows from the order of steps is left to the reader."""
         found = self._asdict()
         del found["verified"], found["settled"]
-        for name in ("pinned", "pinned_tokens"):  # that hardly any step has
+        for name in ("absent", "pinned", "pinned_tokens"):  # that hardly any step has
             if not found[name]:
                 del found[name]
         return found

@@ -9,7 +9,7 @@ import pytest
 from tests.support.engine_state import engine_state
 
 from specdeck.console.cli.set import ChangeOutcome, Narrator, outcome_lines
-from specdeck.engine.errors import SpecdeckError
+from specdeck.engine.errors import EngineError, SpecdeckError
 from specdeck.engine.operations.change import (
     ChangeApplied,
     ChangeNotObserved,
@@ -21,6 +21,7 @@ from specdeck.engine.operations.trial import (
     TrialEnded,
     TrialSeen,
     TrialStopped,
+    TrialUnseen,
     as_trial,
 )
 from specdeck.engine.protocol.messages import AppliedChange, Change
@@ -148,6 +149,18 @@ def test_what_is_told_after_the_outcome_waits_for_it() -> None:
     outcome = narrator.outcome()
     assert outcome == ChangeOutcome(Change(k=3), APPLIED, 10.0, UNDO, waits_for="speculation")
     assert outcome.as_json()["waits_for"] == "speculation"
+
+
+@pytest.mark.parametrize("error", [None, EngineError("busy")])
+def test_a_trial_that_the_engine_tells_nothing_of_is_not_said_to_be_under_way(
+    error: EngineError | None,
+) -> None:
+    change = as_trial(Change(k=3), trial_s=30.0, attended=False)
+    narrator = Narrator(change, URL, on_line=lambda _: None)
+    narrator.take(ChangeApplied(change, APPLIED, 10.0, UNDO))
+    narrator.take(TrialUnseen(error))
+    assert narrator.is_contradicted is (error is None)
+    assert narrator.later[-1].startswith("NOT on trial") is (error is None)
 
 
 LEASED = Change(k=3, lease_s=30.0)

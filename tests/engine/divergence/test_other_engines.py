@@ -335,6 +335,48 @@ class CountingEngine(CompletionEngine):
         return replace(super().state(), **(self.state_then if is_over else {}))
 
 
+@dataclass
+class PassingEngine(CountingEngine):
+    """Has its breaker open, or does not answer for its state, while some of its answers are asked
+    for; it drafts all the time."""
+
+    plugin: bool = True
+    open_in: range = range(0)
+    mute_in: range = range(0)
+
+    def _get(self, path: str) -> httpx.Response:
+        if path.endswith("/state") and len(self.answers_asked()) in self.mute_in:
+            return httpx.Response(401, json={})
+        return super()._get(path)
+
+    def state(self) -> EngineState:
+        is_open = len(self.answers_asked()) in self.open_in
+        return replace(super().state(), breaker="open" if is_open else "closed")
+
+
+@pytest.mark.parametrize("drafts", [True, False])
+async def test_a_breaker_that_is_open_for_a_look_is_nothing_beside_answers_that_show_drafts(
+    bench: Bench, drafts: bool
+) -> None:
+    """A look is of all answers since the one before it."""
+    verdict = await check(
+        bench, PassingEngine(drafts=drafts, open_in=range(60, 70)), target_alone()
+    )
+    assert (verdict.word == "pass") is drafts
+    if not drafts:
+        assert "drafted nothing by its own word at 64 of 400 answers" in verdict.reason
+
+
+async def test_a_state_that_cannot_be_read_is_no_word_of_drafts(bench: Bench) -> None:
+    mute = range(60, 390)
+    verdict = await check(bench, PassingEngine(mute_in=mute), target_alone())
+    assert verdict.word == "inconclusive"
+    assert "did not say whether it drafts" in verdict.reason
+    assert (await check(bench, PassingEngine(drafts=True, mute_in=mute), target_alone())).word == (
+        "pass"
+    )
+
+
 def target_alone(**told: Any) -> CountingEngine:
     return CountingEngine(url="http://other", drafts_until=0, **told)
 

@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 from xml.etree import ElementTree as ET
 
+import httpx
 import numpy as np
 import pytest
 from tests.engine.divergence.conftest import Bench
@@ -120,6 +121,27 @@ async def test_draws_after_drafting_stopped_are_no_pass(bench: Bench) -> None:
     found = await sampled(bench, engine, 8)
     assert found.verdict.word == "inconclusive"
     assert "nothing was drafted during 3 of 8 prompts" in found.verdict.reason
+
+
+class Mute(CompletionEngine):
+    """Says nothing of itself after some of its prompts."""
+
+    def __init__(self, mute: range) -> None:
+        super().__init__(pages=[page(100 * n) for n in range(90)])
+        self.mute = mute
+
+    def _get(self, path: str) -> httpx.Response:
+        drawn = len({self._text(body) for body in self.asked if body.get("n", 1) > 1})
+        if path.endswith("/state") and drawn in self.mute:
+            return httpx.Response(401, json={})
+        return super()._get(path)
+
+
+async def test_draws_after_which_the_engine_cannot_be_asked_are_no_pass(bench: Bench) -> None:
+    found = await sampled(bench, Mute(range(2, 8)), 8)
+    assert found.verdict.word == "inconclusive"
+    assert "did not say whether it drafts at 6 of 8 prompts" in found.verdict.reason
+    assert (await sampled(bench, Mute(range(0)), 8)).verdict.word == "pass"
 
 
 class Idling(CompletionEngine):

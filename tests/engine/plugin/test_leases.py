@@ -38,6 +38,28 @@ def test_a_renewed_lease_lasts_longer_and_goes_back_as_far(control: Control, clo
     assert control.state().k == 5
 
 
+def test_a_lease_of_somebody_else_is_neither_cut_short_nor_drawn_out(
+    control: Control, clock: Clock
+) -> None:
+    control.change(Change(mode="target-only", lease_s=100, who="ana"))
+    for seconds in (1, 1000):
+        with pytest.raises(Refusal, match="ana's lease is under way"):
+            control.change(Change(k=2, lease_s=seconds, who="bob"))
+    control.change(Change(k=2, who="bob"))
+    clock.now += 99
+    assert control.state().mode == "target-only"
+    clock.now += 2
+    assert (control.state().mode, control.state().k) == ("speculate", 2)
+
+
+def test_who_leases_more_is_told_when_all_of_it_ends(control: Control, clock: Clock) -> None:
+    assert control.change(Change(k=2, lease_s=10, who="ana")).notices == ()
+    assert control.change(Change(k=1, lease_s=20, who="ana")).notices == ()
+    clock.now += 5
+    (notice,) = control.change(Change(mode="target-only", lease_s=60, who="ana")).notices
+    assert notice.endswith("is reverted with this in 60 s, not in 15 s")
+
+
 def test_a_change_without_lease_keeps_what_it_sets(control: Control, clock: Clock) -> None:
     control.change(Change(k=2, lease_s=10))
     control.change(Change(k=3))

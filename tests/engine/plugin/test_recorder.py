@@ -104,6 +104,22 @@ def test_prompt_tokens_are_told_from_decoded_ones(scheduler: Scheduler) -> None:
     assert recorder.ring[-1].prefill == 39
 
 
+class Aborting(Scheduler):
+    """Hands nothing to one request of two: its client has gone in the midst of the step."""
+
+    def schedule(self, requests: int, tokens: int, k: int, verifying: int) -> Any:
+        return super().schedule(2, tokens, k, verifying)
+
+
+def test_requests_that_are_handed_nothing_are_told() -> None:
+    scheduler = Aborting()
+    recorder = Recorder(scheduler, 3, Listener())
+    step(scheduler, (3, 2))
+    (record,) = recorder.ring
+    assert (record.requests, record.absent, record.alone) == (2, 1, 1)
+    assert Step.from_json(record.as_json()).absent == 1
+
+
 def test_what_pinned_requests_had_is_none_of_what_others_choose_by(scheduler: Scheduler) -> None:
     part = PinnedPart(requests=2, tokens=3, verified=[(1, 1)])
     recorder = Recorder(scheduler, 3, Listener(), find_pinned=lambda *step: part)

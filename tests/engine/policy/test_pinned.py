@@ -21,6 +21,8 @@ class Mixed(Simulated):
     """Some requests of each step are pinned to k = 0."""
 
     pinned: int = 0
+    gone: int = 0
+    """Of those, the ones whose clients hang up in the midst of each step."""
     prompt: int = 0
     """Tokens that one more request's prompt has computed in each step."""
 
@@ -35,9 +37,10 @@ class Mixed(Simulated):
             tokens=seen.tokens + self.pinned + self.prompt,
             drafts=seen.drafts if free else 0,
             seconds=(seen.seconds or 0.0) + more,
-            committed=seen.committed + self.pinned,
-            pinned=self.pinned,
-            pinned_tokens=self.pinned,
+            committed=seen.committed + self.pinned - self.gone,
+            absent=self.gone,
+            pinned=self.pinned - self.gone,
+            pinned_tokens=self.pinned - self.gone,
             prefill=self.prompt,
         )
 
@@ -49,9 +52,10 @@ def guarded(k: int | None) -> tuple[PolicyRunner, Breaker]:
     return PolicyRunner(policy, known, breaker=breaker), breaker
 
 
-def test_pinned_requests_teach_nothing_of_acceptance() -> None:
+@pytest.mark.parametrize("gone", [0, 5, 8])
+def test_pinned_requests_teach_nothing_of_acceptance(gone: int) -> None:
     alone, beside = Estimates(5), Estimates(5)
-    for known, engine in ((alone, Simulated()), (beside, Mixed(pinned=8))):
+    for known, engine in ((alone, Simulated()), (beside, Mixed(pinned=8, gone=gone))):
         pinned = getattr(engine, "pinned", 0)
         for _ in range(400):
             known.add(engine.step("predictable", 2 + pinned, 5))
@@ -60,9 +64,11 @@ def test_pinned_requests_teach_nothing_of_acceptance() -> None:
 
 
 @pytest.mark.parametrize("k", [5, None])
-@pytest.mark.parametrize("prompt", [0, 64])
-def test_pinned_requests_open_no_breaker_and_move_no_k(k: int | None, prompt: int) -> None:
-    engine = Mixed(pinned=10, prompt=prompt)
+@pytest.mark.parametrize(("prompt", "gone"), [(0, 0), (64, 0), (0, 6)])
+def test_pinned_requests_open_no_breaker_and_move_no_k(
+    k: int | None, prompt: int, gone: int
+) -> None:
+    engine = Mixed(pinned=10, prompt=prompt, gone=gone)
     runner, breaker = guarded(k)
     chosen: list[int] = []
     engine.drive(runner, "predictable", 12, 60, lambda seen: chosen.append(seen.k))
