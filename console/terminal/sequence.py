@@ -27,10 +27,11 @@ _LAYOUT: Final = frozenset("\b\t\n\v\f\r")
 _MORE: Final = {"\x1b[M": 3, "\x1b[[": 1}
 """Characters after what looks like an end: an old mouse report, a function key of Linux."""
 _REST: Final = re.compile(
-    r"\[[0-9;<=>?]|\[[A-FHIMO-SZ]|\[\[[A-E]|O[A-DFHMP-Sa-y]|\][0-9]+;|P(?:[01]?[$+]|>\|)|_G"
+    r"\[[0-9;<=>?]|\[[A-FHIMO-SZa-d]|\[\[[A-E]|O[0-9]?[A-DFHMP-Sa-y]|\][0-9]+;"
+    r"|P(?:[01]?[$+]|>\|)|_G"
 )
 """After an escape, what nobody types and terminals send."""
-_BEGINNING: Final = re.compile(r"[\[O_]|\][0-9]{0,4}|P[01>]?")
+_BEGINNING: Final = re.compile(r"[\[_]|O[0-9]?|\][0-9]{0,4}|P[01>]?")
 """What may become that, and may be typed."""
 _LATE_REST: Final = re.compile(
     r"[<=>?]?[0-9;][0-9;:]*(?:[ -/]*[@-~]|\$\Z)|[<=>?]?[0-9:]*;[0-9;:]*\Z|[<=>?][0-9]+\Z"
@@ -107,6 +108,8 @@ def judge_after_escape(text: str) -> Literal["rest", "open", "typed"]:
 
     >>> [judge_after_escape(one) for one in ("[6~", "[<35;4", "[", "]1", "[[", "[t", "k")]
     ['rest', 'rest', 'open', 'open', 'typed', 'typed', 'typed']
+    >>> [judge_after_escape(one) for one in ("O3P", "O3", "[b")]  # Konsole's F1 with alt; rxvt's
+    ['rest', 'open', 'rest']
     """
     if _REST.match(text):
         return "rest"

@@ -37,6 +37,8 @@ def has_load_ended(history: Read, before: tuple[float, float], after: tuple[floa
     later = counted[len(counted) // 2 :]
     if len(later) < _FEWEST or sum(not one for one in later) < _IDLE * len(later):
         return False
+    if any(later) and not any(one[3] for one in _list_work(now[len(now) // 2 :])):
+        return False  # some still come, and are given nothing
     ran = given = 0.0
     for seconds, first, last, generated in _list_work(was):
         ran, given = ran + seconds * (first + last) / 2, given + generated

@@ -356,14 +356,17 @@ class Control:
             whose = f"{trial.who}'s trial" if trial else "a lease"
             text = f"specdeck: {whose} is under way, and there is one at a time"
             raise conflict(self._version, text)
-        is_lent = bool(change.lease_s) and not (change.renew or change.judge)
-        owner = None if lease is None else lease.who
-        if is_lent and None not in (owner, change.who) and owner != change.who:
-            # It would end with this one, sooner or later than its owner was told.
-            raise Refusal(
-                409, "lease", f"{owner}'s lease is under way, and there is one at a time",
-                "wait until it ends, or change the engine without a lease",
-            )  # fmt: skip
+        if lease is not None and change.lease_s and not (change.renew or change.judge):
+            is_other = None not in (lease.who, change.who) and lease.who != change.who
+            if is_other or lease.origin != change.origin:
+                # It would end with this one, sooner or later than its owner was told.
+                whose = f"{lease.who or 'somebody'}'s"
+                raise Refusal(
+                    409, "lease",
+                    f"{whose} {'sweep' if lease.origin == 'sweep' else 'lease'} is under way, and"
+                    " there is one lease at a time",
+                    "wait until it ends, or change the engine without a lease",
+                )  # fmt: skip
 
     def _hold(self, change: Change, step: int) -> AppliedChange:
         """Renews or takes back what is leased or on trial."""

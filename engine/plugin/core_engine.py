@@ -89,7 +89,7 @@ class CoreEngine:
                 self._build.k_max,
                 listener,
                 settle=settle,
-                find_pinned=self._pins.find_part,
+                pins=self._pins,
             )
             self._listen_for_drafts()
         self._weights = WeightWatch(self._core, listener.on_new_weights)

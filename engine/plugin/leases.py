@@ -25,6 +25,7 @@ class LeaseRecord:
     back: Knobs
     who: str | None = None
     """Whose it is; None where that is not known."""
+    origin: Origin = "operator"
     tries: int = 3
     """To take it back, before it is given up."""
 
@@ -55,7 +56,7 @@ class Leases:
         lease, now = self.running, self._clock()
         if change.lease_s:
             back = lease.back if lease else before
-            self.running = LeaseRecord(now + change.lease_s, back, change.who)
+            self.running = LeaseRecord(now + change.lease_s, back, change.who, change.origin)
             if lease is not None and back.with_change(change) != self._steering.knobs:
                 left = max(0.0, lease.ends - now)
                 return (

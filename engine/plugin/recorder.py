@@ -15,7 +15,7 @@ from typing import Any
 from specdeck.engine.plugin.engine import StepListener
 from specdeck.engine.plugin.guards import DisableOnError, RetryAfterError
 from specdeck.engine.plugin.looks import REMEMBERED_STEPS
-from specdeck.engine.plugin.request_pins import PinnedPart
+from specdeck.engine.plugin.request_pins import Drafts, Pins
 from specdeck.engine.policy.fruitless import EVERY
 from specdeck.engine.policy.step import Step
 
@@ -40,19 +40,18 @@ class Recorder:
         listener: StepListener,
         *,
         settle: int = 1,
-        find_pinned: Callable[[Any, Any, Any], PinnedPart | None] = lambda *step: None,
+        pins: Pins | None = None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         """`settle` is that of `StepOrder`; `clock` times the pause after a failure, in seconds.
 
-        `find_pinned` is `Pins.find_part`: what requests with a k of their own had of a step is none
-        of what others choose by.
+        What requests that are among the `pins` had of a step is none of what others choose by.
         """
         self._scheduler = scheduler
         self._before_step = listener.before_step
         self._after_step = listener.after_step
         self._order = StepOrder(settle)
-        self._find_pinned = find_pinned
+        self._pins = pins
         self.ring: deque[Step] = deque(maxlen=REMEMBERED_STEPS)
         """The last steps, oldest first."""
         self.scheduled = 0
@@ -61,6 +60,8 @@ class Recorder:
         self.accepted = [0] * k_max
         self.on_drafts: Callable[[Collection[str], Collection[str]], None] | None = None
         """Told every `EVERY` steps whose drafts were verified, and who got more than one token."""
+        self._pinned_drafts: Drafts | None = None
+        """Of the step that is accounted for."""
         self._outstanding: dict[int, int] = {}
         self._k_max = k_max
         self._ended: float | None = None
@@ -136,22 +137,30 @@ class Recorder:
     def _update_from_output(self, update: Any) -> Any:
         def update_and_record(output: Any, *args: Any, **kwargs: Any) -> Any:
             self._clear()
+            self._pinned_drafts = None
+            if self._pins is not None and self._pins.has_any:
+                result = args[0] if args else kwargs.get("model_runner_output")
+                self._guard(self._note_pinned, output, result)
             outputs = update(output, *args, **kwargs)
             step = self._outstanding.pop(id(output), None)
             if step is not None and output.total_num_scheduled_tokens:
-                result = args[0] if args else kwargs.get("model_runner_output")
-                self._guard(self._record, step, output, result, outputs)
+                self._guard(self._record, step, output, outputs)
             return outputs
 
         return update_and_record
 
-    def _record(self, number: int, output: Any, result: Any, outputs: Any) -> None:
+    def _note_pinned(self, output: Any, result: Any) -> None:
+        assert self._pins is not None
+        self._pinned_drafts = self._pins.note_drafts(output, result)
+
+    def _record(self, number: int, output: Any, outputs: Any) -> None:
         now, before = monotonic(), self._ended
         # A step that follows an idle engine began we know not when.
         self._ended = now if self._scheduler.running else None
         accepted = self._add_up()
         drafts, drafted, pinned, pinned_tokens = self._drafts, self._drafted, 0, 0
-        if (part := self._find_pinned(output, result, outputs)) is not None:
+        part = None if self._pins is None else self._pins.find_part(self._pinned_drafts, outputs)
+        if part is not None:
             pinned, pinned_tokens, verified = part
             drafts -= len(verified)
             drafted -= sum([length for length, _ in verified])

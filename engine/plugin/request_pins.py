@@ -88,6 +88,10 @@ def _validation_error() -> type[Exception]:
     return kind
 
 
+Drafts = Mapping[str, tuple[int, int]]
+"""By request, the tokens of its draft that were verified, and those accepted."""
+
+
 class PinnedPart(NamedTuple):
     """What of a step is of pinned requests."""
 
@@ -145,11 +149,31 @@ class Pins:
         """Whether a request is pinned or rests, as far as the steps so far have told."""
         return bool(self._pinned or self._resting)
 
-    def find_part(self, output: Any, result: Any, outputs: Any) -> PinnedPart | None:
-        """The part that pinned requests had in a step; None of one without any.
+    def note_drafts(self, output: Any, result: Any) -> Drafts | None:
+        """The drafts of pinned requests in a step that vLLM's scheduler is about to account for by
+        these two; None without any.
 
-        The three are what vLLM's scheduler accounts for a step by, and what comes of it. Requests
-        that rest are no part of it: they are left without drafts as theirs were in vain.
+        Afterwards it has cut what a request's end has no room for, of the very lists.
+        """
+        pinned = self._pinned
+        if not pinned or result is None:
+            return None
+        scheduled = output.scheduled_spec_decode_tokens
+        invalid = getattr(output, "num_invalid_spec_tokens", None) or {}
+        sampled = zip(
+            getattr(result, "req_ids", ()), getattr(result, "sampled_token_ids", ()), strict=False
+        )
+        return {
+            one: (len(scheduled[one]) - invalid.get(one, 0), max(0, len(made) - 1))
+            for one, made in sampled
+            if one in pinned and scheduled.get(one)
+        }
+
+    def find_part(self, drafts: Drafts | None, outputs: Any) -> PinnedPart | None:
+        """The part that pinned requests had in a step, of which `note_drafts` told; None of one
+        without any. `outputs` is what came of it.
+
+        Requests that rest are no part of it: they are left without drafts as theirs were in vain.
         """
         pinned = self._pinned
         if not pinned:
@@ -160,22 +184,8 @@ class Pins:
             for one in each.outputs
             if one.request_id in pinned and one.new_token_ids
         }
-        if not tokens:
-            return None
-        scheduled = output.scheduled_spec_decode_tokens
-        verified: list[tuple[int, int]] = []
-        if drafting := [one for one in tokens if scheduled.get(one)]:
-            invalid = getattr(output, "num_invalid_spec_tokens", None) or {}
-            sampled = dict(
-                zip(getattr(result, "req_ids", ()), getattr(result, "sampled_token_ids", ()),
-                    strict=False)
-            )  # fmt: skip
-            for one in drafting:
-                # Its last answer is cut where it ends; what was accepted is not.
-                made = len(sampled[one]) if one in sampled else tokens[one]
-                drafted = len(scheduled[one]) - invalid.get(one, 0)
-                verified.append((drafted, max(0, made - 1)))
-        return PinnedPart(len(tokens), sum(tokens.values()), verified)
+        verified = [found for one, found in (drafts or {}).items() if one in tokens]
+        return PinnedPart(len(tokens), sum(tokens.values()), verified) if tokens else None
 
     @property
     def resting(self) -> int:

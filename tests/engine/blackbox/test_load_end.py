@@ -61,6 +61,17 @@ def list_found(readings: list[Reading]) -> list[str]:
     return [one.figure for one in list_falls(history, START, START + SECONDS)]
 
 
+@pytest.mark.parametrize(("every", "given"), [(12, 0.0), (25, 0.0), (25, 20.0)])
+def test_requests_that_still_come_and_are_given_nothing_are_no_end_of_it(
+    every: int, given: float
+) -> None:
+    """Clients with a time limit of a second, or the probes of a router."""
+    readings = record_load(
+        lambda n: 4.0 if n < END or n % every < 2 else 0.0, lambda n: 20.0 if n < END else given
+    )
+    assert bool(list_found(readings)) is not bool(given)
+
+
 @pytest.mark.parametrize("seconds", [1, 2, 5, 10, 20])
 def test_the_end_of_the_load_is_no_fall(seconds: int) -> None:
     readings = record_load(drain(seconds))

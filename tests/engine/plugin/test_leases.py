@@ -52,6 +52,15 @@ def test_a_lease_of_somebody_else_is_neither_cut_short_nor_drawn_out(
     assert (control.state().mode, control.state().k) == ("speculate", 2)
 
 
+def test_no_lease_takes_the_place_of_a_sweeps(control: Control, clock: Clock) -> None:
+    control.change(Change(k=1, lease_s=10, who="ana", origin="sweep"))
+    with pytest.raises(Refusal, match="ana's sweep is under way"):
+        control.change(Change(mode="target-only", lease_s=300, who="ana"))
+    control.change(Change(k=2, lease_s=10, who="ana", origin="sweep"))
+    clock.now += 11
+    assert control.state().k == 5
+
+
 def test_who_leases_more_is_told_when_all_of_it_ends(control: Control, clock: Clock) -> None:
     assert control.change(Change(k=2, lease_s=10, who="ana")).notices == ()
     assert control.change(Change(k=1, lease_s=20, who="ana")).notices == ()

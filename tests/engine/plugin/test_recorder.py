@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from specdeck.engine.plugin.recorder import Recorder, StepOrder
-from specdeck.engine.plugin.request_pins import PinnedPart
+from specdeck.engine.plugin.request_pins import Pins
 from specdeck.engine.policy.step import Step
 
 
@@ -120,14 +120,35 @@ def test_requests_that_are_handed_nothing_are_told() -> None:
     assert Step.from_json(record.as_json()).absent == 1
 
 
-def test_what_pinned_requests_had_is_none_of_what_others_choose_by(scheduler: Scheduler) -> None:
-    part = PinnedPart(requests=2, tokens=3, verified=[(1, 1)])
-    recorder = Recorder(scheduler, 3, Listener(), find_pinned=lambda *step: part)
-    step(scheduler, (3, 2), (1, 1), (3, 0))
+class Ending(Scheduler):
+    """Cuts what came out of a step, in place, before it is handed on."""
+
+    def update_from_output(self, output: Any, result: Any) -> Any:
+        found = super().update_from_output(output, result)
+        for tokens in result.sampled_token_ids:
+            del tokens[1:]
+        others = [
+            SimpleNamespace(request_id=name, new_token_ids=tokens)
+            for name, tokens in zip(result.req_ids, result.sampled_token_ids, strict=True)
+        ]
+        found[0].outputs += others
+        return found
+
+
+def test_what_pinned_requests_had_is_none_of_what_others_choose_by() -> None:
+    scheduler = Ending()
+    pins = Pins(None, 3)
+    pins._pinned = {"a": 1, "b": 0}
+    recorder = Recorder(scheduler, 3, Listener(), pins=pins)
+    scheduler.accepted = [(3, 2), (1, 1), (3, 0)]
+    output = scheduler.schedule(4, 12, 3, verifying=3)
+    output.scheduled_spec_decode_tokens["a"] = [0]
+    result = SimpleNamespace(req_ids=["a", "b"], sampled_token_ids=[[1, 1], [1]])
+    scheduler.update_from_output(output, result)
     (record,) = recorder.ring
     assert (record.drafts, record.drafted, record.accepted) == (2, 6, 2)
     assert record.accepted_per_position == (1, 1, 0)
-    assert (record.pinned, record.pinned_tokens, record.committed) == (2, 3, 4)
+    assert (record.pinned, record.pinned_tokens, record.committed) == (2, 2, 6)
     # What the engine did is counted all the same.
     assert (recorder.drafts, recorder.drafted, recorder.accepted) == (3, [3, 2, 2], [2, 1, 0])
     assert Step.from_json(record.as_json()) == record._replace(verified=0, settled=False)

@@ -116,13 +116,17 @@ def part(pins: Pins, *, invalid: dict[str, int] | None = None, **steps: tuple[in
         num_invalid_spec_tokens=invalid,
     )
     sampled = [[1] * (1 + accepted) for _, accepted in steps.values()]
-    result = SimpleNamespace(req_ids=list(steps), sampled_token_ids=sampled)
-    # Each answer is cut after two tokens, as where requests end.
+    drafts = pins.note_drafts(
+        output, SimpleNamespace(req_ids=list(steps), sampled_token_ids=sampled)
+    )
+    for one in sampled:
+        del one[2:]  # as vLLM cuts an answer where its request ends
     outputs = [
-        SimpleNamespace(request_id=name, new_token_ids=[1] * min(2, 1 + steps[name][1]))
-        for name in answered
+        SimpleNamespace(request_id=name, new_token_ids=tokens)
+        for name, tokens in zip(steps, sampled, strict=True)
+        if name in answered
     ]
-    return pins.find_part(output, result, {0: SimpleNamespace(outputs=outputs)})
+    return pins.find_part(drafts, {0: SimpleNamespace(outputs=outputs)})
 
 
 def test_what_pinned_requests_had_of_a_step_is_told() -> None:
