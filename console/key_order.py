@@ -26,6 +26,8 @@ the widget with the focus, as a choice in a list, is done once the app has the n
 of a paste and of a click."""
 _LOST_S: Final = 1.0
 """For a follower to come back, which none does from a widget that goes."""
+_PAUSE_S: Final = 2.0
+"""For what a widget does once it has looked something up."""
 
 
 class KeyFollower(Message):
@@ -49,6 +51,8 @@ class KeyOrder:
         self._is_busy = False
         self._waiting: deque[Sent] = deque()
         self._watchdog: asyncio.TimerHandle | None = None
+        self._pause: asyncio.TimerHandle | None = None
+        """Ends the pause that there is."""
 
     @property
     def size(self) -> int:
@@ -86,8 +90,24 @@ class KeyOrder:
             return False
         if self._watchdog is not None:
             self._watchdog.cancel()
+        if self._pause is not None:
+            return False
         self._is_busy = False
         return True
+
+    def pause(self) -> None:
+        """Has all that is behind the key under way wait until `resume`, but not for long: what the
+        key has begun goes on after the key is done."""
+        self.resume()
+        self._is_busy = True
+        self._pause = asyncio.get_running_loop().call_later(_PAUSE_S, self.resume)
+
+    def resume(self) -> None:
+        """What the key had begun is done."""
+        if self._pause is not None:
+            self._pause.cancel()
+            self._pause = None
+            self._app.post_message(KeyFollower(self._number, _ROUNDS - 1))
 
     def next(self) -> Sent | None:
         """The input that is to be handled now; None while some is under way, and without any."""

@@ -20,6 +20,7 @@ from textual.worker import Worker
 
 from specdeck.console import keys
 from specdeck.console.context import ConsoleContext
+from specdeck.console.key_order import KeyOrder
 from specdeck.console.screens.dialogs import LineDialog
 from specdeck.console.state.controller import Controller
 
@@ -31,6 +32,7 @@ class PaletteApp(Protocol):
     context: ConsoleContext
     controller: Controller
     theme_names: tuple[str, ...]
+    key_order: KeyOrder
 
     def keys_on(self, screen: Screen[Any]) -> tuple[keys.Key, ...]:
         """The keys that mean something on a screen."""
@@ -196,6 +198,8 @@ class PaletteScreen(CommandPalette, LineDialog[None]):
         for text, act in waiting:
             if text == self._searched:
                 act()
+            else:
+                self._key_order.resume()
 
     @property
     def _text(self) -> str:
@@ -211,11 +215,26 @@ class PaletteScreen(CommandPalette, LineDialog[None]):
         if event is not None:
             event.stop()
             event.prevent_default()
+        # What is typed behind it is for what the command opens.
+        self._key_order.pause()
         self._act_once_found(self._run, None if event is None else event.value.strip())
 
     def _run(self) -> None:
-        if self.is_active and (self._searched or self.query_one(OptionList).highlighted):
+        found = self.query_one(OptionList)
+        if self.is_active and found.option_count and (self._searched or found.highlighted):
             self._select_or_command()
+        else:
+            self._key_order.resume()
+
+    @property
+    def _key_order(self) -> KeyOrder:
+        app = self.app
+        assert isinstance(app, PaletteApp)
+        return app.key_order
+
+    def on_unmount(self) -> None:
+        """The command that was chosen is on its way to the app by then."""
+        self.app.call_later(self._key_order.resume)
 
     @on(OptionList.OptionSelected)
     def ignore_after_close(self, event: OptionList.OptionSelected) -> None:

@@ -15,6 +15,10 @@ _FEWEST: Final = 2
 """Readings that tell that nothing is asked for."""
 _SERVED: Final = 0.75
 """Of what requests were given before: with less the engine was slower before they were gone."""
+_FEW_S: Final = 5.0
+"""With requests, of which a few slow moments are a large part."""
+_SERVED_FEW: Final = 0.5
+"""In place of `_SERVED` there."""
 
 
 class Read(Protocol):
@@ -44,10 +48,11 @@ def has_load_ended(history: Read, before: tuple[float, float], after: tuple[floa
         ran, given = ran + seconds * (first + last) / 2, given + generated
     if not ran:
         return False
-    due = served = 0.0
+    due = served = asked = 0.0
     for seconds, first, last, generated in _list_work([*was[-1:], *now]):
+        asked += seconds if min(first, last) else 0.0
         due, served = due + seconds * min(first, last) * given / ran, served + generated
-    return served >= _SERVED * due
+    return served >= due * (_SERVED if asked >= _FEW_S else _SERVED_FEW)
 
 
 def count_requests(reading: Reading) -> float | None:

@@ -832,6 +832,23 @@ async def test_enter_runs_no_command_that_was_not_found(
     assert [change.k for change in engine.asked] == asked
 
 
+async def test_what_is_typed_behind_a_search_that_finds_nothing_is_still_the_palettes(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    engine = kit.engine(kit.run(5))
+    app = console(engine)
+    async with run(app) as pilot:
+        type_at_once(app, "ctrl+p", *"nothing such", "enter", "2")
+        await wait_until(
+            pilot,
+            lambda: (
+                isinstance(app.screen, CommandPalette)
+                and app.screen.query_one(Input).value == "nothing such2"
+            ),
+        )
+    assert engine.asked == []
+
+
 async def test_a_search_that_begins_as_the_palette_closes_is_no_failure(
     kit: type[Kit], console: MakeConsole
 ) -> None:

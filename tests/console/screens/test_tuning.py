@@ -437,6 +437,18 @@ async def test_a_trial_is_asked_for_with_what_the_dialog_says(
     assert (change.k, change.judge, change.trial_s, change.lease_s) == (3, True, 40.0, 10.0)
 
 
+async def test_a_value_that_is_typed_behind_the_palettes_command_is_its_dialogs(
+    tuned: MakeTuned,
+) -> None:
+    """The dialog took what it suggests, as the value was still the palette's."""
+    app, _, changes = tuned()
+    async with run(app) as pilot:
+        type_at_once(app, "ctrl+p", *"try a change", "enter", "backspace", "2", "enter")
+        await until(pilot, lambda: bool(changes))
+    (change,) = changes
+    assert (change.k, change.judge) == (2, True)
+
+
 async def test_a_trial_takes_what_set_takes(kit: type[Kit], tuned: MakeTuned) -> None:
     app, _, changes = tuned()
     async with run(app) as pilot:

@@ -72,6 +72,11 @@ def test_requests_that_still_come_and_are_given_nothing_are_no_end_of_it(
     assert bool(list_found(readings)) is not bool(given)
 
 
+def test_a_few_slower_seconds_before_the_end_are_no_fall() -> None:
+    readings = record_load(busy_until(END + 3), lambda n: 20.0 if n < END else 12.0)
+    assert list_found(readings) == []
+
+
 @pytest.mark.parametrize("seconds", [1, 2, 5, 10, 20])
 def test_the_end_of_the_load_is_no_fall(seconds: int) -> None:
     readings = record_load(drain(seconds))
