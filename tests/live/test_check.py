@@ -161,15 +161,31 @@ SAMPLED = ("--sampled", "--limit", "6", "--samples", "32")
 """Two thirds of a minute on two cores; a check at the defaults draws and scores seven times it."""
 
 
+def sample(specdeck: Command, engine: LiveEngine, prompts: str, verdict: str) -> dict[str, Any]:
+    """What a check of distributions finds.
+
+    One honest engine in a hundred is accused by chance, and one control in a hundred is low: where
+    either is so it is drawn again, once.
+    """
+    words = ("check", engine.url, *SAMPLED, "--prompts", prompts, "--json", "--fresh")
+    for _ in range(2):
+        done = specdeck(*words, timeout=240)
+        data: dict[str, Any] = json.loads(done.stdout)
+        is_low = data["control"]["p_lowest"] <= data["alpha"]
+        if not is_low and (data["verdict"] == "pass" or verdict == "fail"):
+            break
+    assert (data["verdict"], done.returncode) == (verdict, int(verdict == "fail")), done.stderr
+    return data
+
+
 def test_a_temperature_that_is_off_is_seen(
     specdeck: Command, serving: LiveEngine, fault: Path, hard: str
 ) -> None:
     fault.write_text("cold 0.15")
     try:
-        data = check(specdeck, serving, *SAMPLED, "--prompts", hard, code=1)
+        data = sample(specdeck, serving, hard, "fail")
     finally:
         fault.unlink()
-    assert data["verdict"] == "fail"
     assert data["likelihood"]["scores"]["likelihood"]["z"] > 3
     assert data["control"]["p_lowest"] > data["alpha"]
 
@@ -177,8 +193,7 @@ def test_a_temperature_that_is_off_is_seen(
 def test_sampling_from_an_honest_engine_is_not_accused(
     specdeck: Command, serving: LiveEngine, hard: str
 ) -> None:
-    data = check(specdeck, serving, *SAMPLED, "--prompts", hard, code=0)
-    assert data["verdict"] == "pass"
+    data = sample(specdeck, serving, hard, "pass")
     assert data["control"]["p_lowest"] > data["alpha"]
 
 
@@ -187,8 +202,7 @@ def test_sampling_that_accepts_too_much_is_seen(
 ) -> None:
     fault.write_text("sampled 0.3")
     try:
-        data = check(specdeck, serving, *SAMPLED, "--prompts", hard, code=1)
+        data = sample(specdeck, serving, hard, "fail")
     finally:
         fault.unlink()
-    assert data["verdict"] == "fail"
     assert data["p_lowest"] < data["alpha"] < data["control"]["p_lowest"]

@@ -46,8 +46,9 @@ async def test_an_operator_watches_steers_resizes_and_leaves(
     await in_audit_log(engine, {"k": k_max - 2}, k_max - 2.0)
 
     console.press("t")
+    # The footer has the word as well: the engine's state tells.
+    await driver.until(lambda state: state["mode"] == "target-only")
     await on_screen(console, "target-only")
-    assert (await driver.state())["mode"] == "target-only"
     console.press("t")
     await on_screen(console, rf"observed {k_max - 2}\.0")
 
