@@ -366,8 +366,7 @@ class ArmPair:
 
     async def has_turned_idle(self) -> bool:
         """Whether the serving engine says that it drafts nothing, and did not in the beginning."""
-        serving = self.arms[0]
-        return not serving.is_idle and bool(await self._fetch_word(serving, self._engines[0]))
+        return not self.arms[0].is_idle and bool(await self.fetch_word())
 
     async def _fetch_word(self, arm: Arm, engine: CheckedEngine) -> bool | None:
         try:

@@ -183,11 +183,9 @@ class Meter:
             self._look(self._estimates.bucket)
         alone = self._alone
         if alone:
-            prefill = step.prefill
-            is_plain = not (prefill or step.absent or step.pinned)
-            worth = alone * (step.committed / step.requests if is_plain else step.as_steps)
+            worth = alone * step.as_steps
             if self._of_prompt:
-                worth += self._of_prompt * (prefill - self._prompts.mean)
+                worth += self._of_prompt * (step.prefill - self._prompts.mean)
             self._speculating += seconds
             self._worth += worth
             self._compared += 1

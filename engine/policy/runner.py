@@ -242,12 +242,11 @@ class PolicyRunner:
         if seconds is None or ((step.absent or step.pinned) and not step.tells_gain):
             return
         if step.k or step.verified:
-            prefill, mean = step.prefill, known.prompts.mean
+            mean = known.prompts.mean
             self._spent += seconds
-            is_plain = not (prefill or step.absent or step.pinned)
-            self._as_steps += step.committed / step.requests if is_plain else step.as_steps
+            self._as_steps += step.as_steps
             if mean:
-                self._prompts += prefill - mean
+                self._prompts += step.prefill - mean
         else:
             self._alone += seconds
 
