@@ -112,6 +112,7 @@ async def measure_engine(
         for block in _split(prompts, streams):
             for sums in turns if len(mine.blocks) % 2 else reversed(turns):
                 sums.add(await _ask_block(sums.pair, block, clock))
+                await sums.look()
             yield BlockDone(len(mine.blocks), of)
     options = pair.options
     workload = Workload(
@@ -155,9 +156,8 @@ async def _find_doubts(sums: _Sums) -> list[Doubt]:
     ]
     if is_restarted or "serving" in await pair.find_replaced():
         return [Doubt("replaced", url), *found]
-    after = await pair.fetch_state() if sums.state is not None else None
-    changed = None if sums.state is None or after is None else doubt_changes(url, sums.state, after)
-    return found if changed is None else [changed, *found]
+    await sums.look()
+    return found if sums.changed is None else [sums.changed, *found]
 
 
 async def _fetch_fingerprint(client: EngineClient) -> dict[str, Any] | None:
@@ -244,6 +244,8 @@ class _Sums:
     """Requests."""
     refused: int = 0
     empty: int = 0
+    changed: Doubt | None = None
+    """How it was first seen to serve otherwise than before its check."""
 
     def add(self, said: _Asked) -> None:
         """Counts a block."""
@@ -252,6 +254,16 @@ class _Sums:
         self.asked += said.asked
         self.refused += said.asked - said.answered
         self.empty += said.empty
+
+    async def look(self) -> None:
+        """Notes whether its knobs stand, and its breaker: one may be back before the end.
+
+        A breaker that opened by itself moves no version, and its probes draft in every block.
+        """
+        if self.changed is None and self.state is not None:
+            now = await self.pair.fetch_state()
+            if now is not None:
+                self.changed = doubt_changes(self.pair.arms[0].url, self.state, now)
 
 
 async def _ask_block(pair: ArmPair, block: Sequence[Prompt], clock: Callable[[], float]) -> _Asked:

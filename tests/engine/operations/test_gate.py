@@ -219,9 +219,13 @@ class Turncoat(CompletionEngine):
 
 
 async def doubt(
-    bench: Bench, turn: Callable[[Turncoat], None], whose: str
+    bench: Bench,
+    turn: Callable[[Turncoat], None],
+    whose: str,
+    back: Callable[[Turncoat], None] | None = None,
 ) -> tuple[Measurement, Gate]:
-    """What is measured where the engine `whose` does `turn` after a block, and the gate."""
+    """What is measured where the engine `whose` does `turn` after a block, and the gate; it goes
+    `back` after the block that follows."""
     new, old = (
         Turncoat(url=f"http://{name}", pages=list(PAGES), tells_names=True, pause=0.001)
         for name in ("new", "old")
@@ -240,6 +244,8 @@ async def doubt(
             events.append(event)
             if isinstance(event, BlockDone) and event.done == 1:
                 turn(new if whose == "new" else old)
+            if isinstance(event, BlockDone) and event.done == 2 and back is not None:
+                back(new if whose == "new" else old)
     found = measured(events)
     same = found.baseline
     return found, compare_with_baseline(same, same, Limits(), doubts=found.doubts)
@@ -259,6 +265,10 @@ def refuse_half(engine: Turncoat) -> None:
 
 def open_breaker(engine: Turncoat) -> None:
     engine.turned = {"breaker": "open", "k": 0}
+
+
+def turn_back(engine: Turncoat) -> None:
+    engine.turned = {}
 
 
 def set_k(engine: Turncoat) -> None:
@@ -318,6 +328,16 @@ async def test_an_engine_that_turns_while_it_is_measured_passes_no_gate(
     assert [(one.kind, one.engine) for one in found.doubts] == [(kind, f"http://{whose}")]
     assert gate.word == "inconclusive"
     assert found.doubts[0].line in gate.reason
+
+
+@pytest.mark.parametrize("whose", ["new", "old"])
+async def test_a_breaker_that_is_closed_again_in_the_end_passes_no_gate(
+    bench: Bench, whose: str
+) -> None:
+    found, gate = await doubt(bench, open_breaker, whose, back=turn_back)
+    assert [(one.kind, one.engine) for one in found.doubts] == [("changed", f"http://{whose}")]
+    assert gate.word == "inconclusive"
+    assert "breaker closed → open" in found.doubts[0].line
 
 
 @pytest.mark.parametrize("turn", [refuse_few, empty_few, move_k_by_policy, serve_others_a_little])
