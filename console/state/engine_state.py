@@ -38,6 +38,9 @@ MINUTE_S: Final = 60.0
 REASONS_APART_S: Final = 5.0
 """A policy may move k in every step; its reasons are told no faster than they are read."""
 
+BEHIND_S: Final = 5.0
+"""For readings that were under way when an answer came; ranks answer one after the other."""
+
 
 @dataclass(frozen=True, slots=True)
 class ChartPoint:
@@ -163,6 +166,8 @@ class Track:
     """What this console has asked for last, where the engine has not told whether it made it."""
     version: int | None = None
     """The control version that the next change may expect."""
+    behind_since: float | None = None
+    """Unix time since which readings tell an older version than an answer has told; or None."""
     proofs_awaited: int = 0
     """Changes that the engine applied and whose proof in its counters is still to come."""
     undo: UndoHistory = field(default_factory=UndoHistory)
@@ -250,7 +255,7 @@ def find_trial(track: Track) -> KnownTrial | None:
 def fold_reading(track: Track, reading: Reading) -> Track:
     """The track with one more reading, and the events and marks that it makes."""
     before = track
-    reading = _newest(track, reading)
+    track, reading = _newest(track, reading)
     window = reading.window
     point = ChartPoint(reading.t)
     if window is not None:
@@ -282,12 +287,23 @@ def _last_minute(track: Track, reading: Reading) -> tuple[Sample, ...]:
     return (*(one for one in kept if sample.at - one.at <= MINUTE_S), sample)
 
 
-def _newest(track: Track, reading: Reading) -> Reading:
-    """The reading, with the state kept that an answer has brought since it was taken."""
+def _newest(track: Track, reading: Reading) -> tuple[Track, Reading]:
+    """The reading, with the state kept that an answer has brought since it was taken.
+
+    No reading is under way for long: an engine that keeps to an older version has told one that
+    it never had, and what it tells now is all that there is.
+    """
     ours, theirs = track.state, reading.state
     if ours is None or theirs is None or ours.instance != theirs.instance:
-        return reading
-    return replace(reading, state=ours) if theirs.version < ours.version else reading
+        return replace(track, behind_since=None), reading
+    if theirs.version >= ours.version:
+        return replace(track, behind_since=None), reading
+    since = reading.t if track.behind_since is None else track.behind_since
+    if reading.t - since < BEHIND_S:
+        return replace(track, behind_since=since), replace(reading, state=ours)
+    text = f"the engine tells version {theirs.version} again, it had told {ours.version}"
+    track = replace(track, behind_since=None, version=theirs.version)
+    return track.add_event(reading.t, text, "warn", kind="control"), reading
 
 
 def _presence(before: Track, track: Track, reading: Reading) -> Track:

@@ -31,6 +31,10 @@ UNKNOWN_S = 15.0
 """For how long the rate of an engine that drafts must be unknown before it is said: a page may lack
 its counters once."""
 
+KNOWN_S = 60.0
+"""For how long counters must tell the rate without a break before their absence is said again:
+those of a frontend that is one of several come and go."""
+
 AlertName = Literal["acceptance_floor", "mismatch_max"]
 """The key of the config's `alerts` that holds the limit."""
 
@@ -171,7 +175,8 @@ class AcceptanceAlarm:
     confidence, from at least 100 drafts, and cleared when it is one percentage point above
     with the same confidence. An engine that drafts nothing changes nothing, and neither does
     one while a sweep or a trial moves its k: other k's have other rates. Of an engine that drafts
-    and whose counters do not tell the rate, that is said once, until they have told it.
+    and whose counters do not tell the rate, that is said once, until they have told it for a
+    minute.
     """
 
     def __init__(self, floor: float) -> None:
@@ -181,6 +186,8 @@ class AcceptanceAlarm:
         self.is_raised = False
         self._unknown_since: float | None = None
         """Unix time of the first draft since then whose fate is not known; None of none."""
+        self._known_since: float | None = None
+        """Unix time since which no draft's fate was unknown; None while it is."""
         self._is_unknown_told = False
         self._rounds: int | None = None
         """That the plugin had counted at the last reading."""
@@ -200,7 +207,11 @@ class AcceptanceAlarm:
             is_more = None not in (older, self._rounds) and older != self._rounds
             is_drafting = is_more or window.drafts or window.drafted or window.accepted
             return self._miss(reading, missing) if is_drafting else None
-        self._unknown_since, self._is_unknown_told = None, False
+        self._unknown_since = None
+        if self._known_since is None:
+            self._known_since = reading.t
+        if reading.t - self._known_since >= KNOWN_S:
+            self._is_unknown_told = False
         if not window.drafts or not window.drafted or window.accepted is None:
             return None
         self._windows.append((reading.t, window.drafts, window.drafted, window.accepted))
@@ -225,6 +236,7 @@ class AcceptanceAlarm:
 
     def _miss(self, reading: Reading, missing: tuple[str, ...]) -> LimitUnwatched | None:
         """What is to be said of drafts whose fate is not known."""
+        self._known_since = None
         if self._unknown_since is None:
             self._unknown_since = reading.t
         if self._is_unknown_told or reading.t - self._unknown_since < UNKNOWN_S:

@@ -159,6 +159,21 @@ def test_a_reading_taken_before_the_answer_does_not_bring_the_old_k_back(kit: ty
     assert words(found) == ["k 5 → 3 · applied in 12 ms"]
 
 
+def test_an_engine_that_keeps_to_an_older_version_is_believed_in_the_end(kit: type[Kit]) -> None:
+    lie = replace(kit.state, k=3, k_set=3, version=10**9)
+    found = track([*kit.run(2), kit.reading(3, lie)])
+    for n in range(4, 9):
+        found = fold_reading(found, kit.reading(n))
+        assert found.state is not None
+        assert found.state.k == 3
+    for n in range(9, 12):
+        found = fold_reading(found, kit.reading(n))
+    assert (found.state, found.version) == (kit.state, kit.state.version)
+    assert words(found)[0] == (
+        f"the engine tells version {kit.state.version} again, it had told 1000000000"
+    )
+
+
 def test_wishes_add_up_and_the_last_one_wins() -> None:
     found = add_wish(Track("a", "http://a"), Change(k=4))
     found = add_wish(found, Change(mode="target-only"))

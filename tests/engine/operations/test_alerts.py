@@ -126,9 +126,14 @@ def test_a_rate_that_the_counters_do_not_tell_is_said_once_until_it_was_known(
     assert take(alarm, [Reading(0.0, URL, Sample(0.0, 0.0))]) == []
     told = take(alarm, (blind(t, **known) for t in range(1, 100)))
     assert told == [(1 + UNKNOWN_S, f"{words} {missing}")]
-    assert take(alarm, (reading(t, 0.7) for t in range(100, 160))) == []
-    again = take(alarm, (blind(t, **known) for t in range(160, 300)))
-    assert again == [(160 + UNKNOWN_S, f"{words} {missing}")]
+    assert take(alarm, (reading(t, 0.7) for t in range(100, 161))) == []
+    again = take(alarm, (blind(t, **known) for t in range(161, 300)))
+    assert again == [(161 + UNKNOWN_S, f"{words} {missing}")]
+
+
+def test_counters_that_come_and_go_are_told_once() -> None:
+    seconds = [blind(t, drafts=50.0) if t % 60 < 30 else reading(t, 0.7) for t in range(900)]
+    assert len(take(AcceptanceAlarm(0.5), seconds)) == 1
 
 
 def test_nothing_is_said_of_the_rate_of_an_engine_that_drafts_nothing() -> None:
