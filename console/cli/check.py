@@ -358,10 +358,10 @@ async def trip(to: Access, reason: str, retry_s: float) -> Trip:
             await client.close()
         if narrator.is_contradicted or (unproven and unproven.reason == "superseded"):
             raise EngineError("; ".join(narrator.later))
-        if unproven is None or unproven.reason in ("no_traffic", "no_draft"):
-            log(f"specdeck: the breaker is open, the engine runs target-only: `{reset}` resets it")
-        else:
-            log(f"specdeck: the engine says that the breaker is open; {unproven.line()}")
+        said = "the breaker is open, the engine runs target-only"
+        if unproven is not None:
+            said = f"the engine says that the breaker is open; {unproven.line()}"
+        log(f"specdeck: {said}: `{reset}` resets it")
         return narrator.outcome().applied
 
     made = await open_breaker(

@@ -39,6 +39,13 @@ STALLED_S = 20.0
 """How long a server may outlive the end of its engine core before it counts as failed."""
 
 _TAIL_LINES = 12
+_PIECE = 1 << 20
+"""Bytes that one look reads at most: a log may come faster than anybody could read it."""
+_LONGEST_LINE = 8 << 10
+"""Bytes of a line that are looked at: the rest of a longer one is let go."""
+_LONGEST_SHOWN = 1 << 10
+"""Characters of it that are kept to be shown: no terminal is wider, and a credential that the cut
+above goes through lies behind them."""
 _CORE_ENDED = ("EngineCore failed to start", "Engine core initialization failed")
 
 
@@ -95,18 +102,22 @@ class LogTail:
         self._rest = b""
 
     def read(self) -> tuple[str, ...]:
-        """The whole lines that came since the last call."""
+        """The whole lines that came since the last call, or those of the next megabyte."""
         try:
             with open(self.path, "rb") as file:
                 file.seek(self._offset)
-                data = file.read()
+                data = file.read(_PIECE)
         except OSError:
             return ()
         self._offset += len(data)
-        *whole, self._rest = (self._rest + data).split(b"\n")
-        new = tuple(line.decode("utf-8", "replace").rstrip("\r") for line in whole)
+        *whole, rest = (self._rest + data).split(b"\n")
+        self._rest = rest[:_LONGEST_LINE]
+        new = tuple(
+            line[:_LONGEST_LINE].decode("utf-8", "replace").rstrip("\r") for line in whole
+        )
         told = [line for line in new if line.strip()][-_TAIL_LINES:]
-        self.lines = (*self.lines, *(redact(line) for line in told))[-_TAIL_LINES:]
+        shown = (redact(line)[:_LONGEST_SHOWN] for line in told)
+        self.lines = (*self.lines, *shown)[-_TAIL_LINES:]
         return new
 
     def text(self, limit: int = 1 << 20) -> str:

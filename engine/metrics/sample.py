@@ -15,6 +15,11 @@ class Histogram:
     counts: tuple[float, ...]
     """Observations at or below each bound; never falls along the bounds."""
 
+    @property
+    def total(self) -> float:
+        """All observations."""
+        return self.counts[-1] if self.counts else 0.0
+
 
 @dataclass(frozen=True, slots=True)
 class Sample:

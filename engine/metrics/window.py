@@ -83,12 +83,17 @@ class Window:
     def observed_k(self) -> float | None:
         """Draft tokens per draft, and 0 where tokens came without drafts.
 
-        A page that does not count drafts is no proof that there are none.
+        A page that does not count drafts is no proof that there are none, and neither are the
+        first tokens of requests, which come from no draft.
 
         >>> Window(1.0, generated=9.0, drafts=0.0).observed_k, Window(1.0, generated=9.0).observed_k
         (0.0, None)
+        >>> first = Histogram((0.1, math.inf), (0.0, 9.0))
+        >>> Window(1.0, generated=9.0, drafts=0.0, ttft=first).observed_k is None
+        True
         """
-        if self.drafts == 0 and self.generated:
+        starts = 0.0 if self.ttft is None else self.ttft.total
+        if self.drafts == 0 and self.generated and self.generated > starts:
             return 0.0
         return self.draft_tokens_per_draft
 

@@ -31,6 +31,7 @@ from specdeck.engine.metrics.sample import Sample
 from specdeck.engine.metrics.window import Window, between, has_restarted
 from specdeck.engine.operations.assignments import format_argument
 from specdeck.engine.operations.record import Audit, ChangeRecord, NotRecorded, is_refusal
+from specdeck.engine.operations.undrafted import Undrafted
 from specdeck.engine.protocol.messages import (
     KNOBS,
     STEPS_IN_FLIGHT,
@@ -111,7 +112,8 @@ class ChangeObserved:
     """The engine's counters show the change."""
 
     k: float
-    """Draft tokens per draft in steps after the change; 0 when tokens came without drafts."""
+    """Draft tokens per draft in steps after the change; 0 when tokens came without drafts, of
+    requests that could have had some."""
     after_ms: float
     """From the request to the counters that show it, milliseconds."""
     most: float | None = None
@@ -139,7 +141,7 @@ class ChangeObserved:
 
 
 Unobserved = Literal[
-    "no_traffic", "no_draft", "no_counter", "superseded", "lease_ended", "restarted",
+    "no_traffic", "no_draft", "no_chance", "no_counter", "superseded", "lease_ended", "restarted",
     "unreachable", "contradicted",
 ]  # fmt: skip
 
@@ -148,8 +150,9 @@ Unobserved = Literal[
 class ChangeNotObserved:
     """The change is applied, and no counter shows it.
 
-    no_traffic: nothing was generated; no_draft: no draft was verified in time; no_counter: the
-    engine's metrics do not tell how much it drafts; superseded: a newer change took its place;
+    no_traffic: nothing was generated; no_draft: no draft was verified in time; no_chance: none
+    should be, and no token was generated that one could have brought; no_counter: the engine's
+    metrics do not tell how much it drafts; superseded: a newer change took its place;
     lease_ended: the engine has taken it back, as was asked for; restarted: the engine forgot it;
     unreachable: `error` says why; contradicted: the engine's own state is another, as `state` says.
     """
@@ -203,6 +206,7 @@ FORGOTTEN = "the engine was restarted and has forgotten it"
 _UNOBSERVED: dict[Unobserved, str] = {
     "no_traffic": "the engine generated nothing after the change",
     "no_draft": "no draft was verified in time after the change",
+    "no_chance": "no request had tokens after the change that a draft could have brought",
     "no_counter": "the engine's metrics do not count its drafts",
     "superseded": "a newer change took its place",
     "restarted": FORGOTTEN,
@@ -524,11 +528,15 @@ class Proof:
     is_held: bool = False
     """Whether the change opens the breaker for good, so that it does not move by itself."""
 
-    _last: Sample | None = None
+    _last: Look | None = None
     """Where the next window opens; the first one is of a step that obeys the change."""
     _windows: list[Window] = field(default_factory=list)
     """Those in which the engine worked, none of them overlapping."""
+    _undrafted: Undrafted = field(default_factory=Undrafted)
+    """What shows that nothing is drafted, where that is to be shown."""
     _idle: bool = False
+    _worked_at: float | None = None
+    """When the latest of the windows ended."""
     _answered_at: float | None = None
     _observed: float | None = None
     _seen_at: float | None = None
@@ -553,7 +561,8 @@ class Proof:
                 return ChangeNotObserved("contradicted", state=other)
         if self._is_settled(look):
             return self._conclude()
-        idle = self._idle and not self._windows and now - self.applied_at >= self.idle_s
+        since = self.applied_at if self._worked_at is None else self._worked_at
+        idle = self._idle and self._observed is None and now - since >= self.idle_s
         return self._average() if idle or now >= self.applied_at + self.timeout_s else None
 
     def miss(self, error: SpecdeckError, at: float) -> ChangeNotObserved | None:
@@ -621,24 +630,35 @@ class Proof:
         return replace(self.known, **turned)
 
     def _is_restarted(self, sample: Sample) -> bool:
-        return self._last is not None and has_restarted(self._last, sample)
+        return self._last is not None and has_restarted(self._last.sample, sample)
 
     def _is_settled(self, look: Look) -> bool:
         if self._last is None:
             if look.state.step >= self.applied.step + STEPS_IN_FLIGHT:
-                self._last = look.sample
+                self._last = look
             return False
-        window = between(self._last, look.sample)
+        before, at = self._last, look.sample.at
+        window = between(before.sample, look.sample)
         if window is None or not (window.generated or window.drafts):
             return False
-        self._last = look.sample
+        self._last, self._worked_at = look, at
         self._windows.append(window)
-        return self._agrees(window, look.sample.at)
+        if self._expected == 0.0 and window.drafts == 0:
+            self._undrafted.add(window, before.state, look.state, at)
+            return self._is_undrafted(SETTLED_S)
+        return self._agrees(window, at)
+
+    def _is_undrafted(self, least_s: float) -> bool:
+        """Whether tokens of `least_s` seconds show that nothing is drafted, which is noted then."""
+        shown = self._undrafted
+        if shown.since is None or not shown.tokens > 0 or shown.seconds < least_s:
+            return False
+        self._observed, self._seen_at = 0.0, shown.since
+        return True
 
     def _agrees(self, window: Window, at: float) -> bool:
         """Whether the latest window says what k is."""
-        expected = self._expected
-        drafted = window.observed_k if expected == 0.0 else window.draft_tokens_per_draft
+        expected, drafted = self._expected, window.draft_tokens_per_draft
         if drafted is None:
             return self._lacks_counter and self._watched_s >= SETTLED_S
         before, self._observed = self._observed, drafted
@@ -680,6 +700,8 @@ class Proof:
         drafts = sum(window.drafts or 0.0 for window in told)
         if drafts:
             self._observed = sum(window.drafted or 0.0 for window in told) / drafts
+        elif not self._is_undrafted(0.0):
+            self._observed = None  # the first window may lie across the change
         return self._conclude()
 
     def _conclude(self) -> ChangeObserved | ChangeNotObserved:
@@ -695,5 +717,7 @@ class Proof:
             reason = "no_counter"
         elif self._idle and not self._windows:
             reason = "no_traffic"
+        elif self._undrafted.since is not None:
+            reason = "no_chance"
         other = self._find_other_breaker(stated)
         return ChangeNotObserved(reason, state=other, lease_left_s=left)

@@ -105,6 +105,34 @@ def test_a_log_is_read_in_whole_lines(tmp_path: Path) -> None:
     assert tail.lines == ("one", "two")
 
 
+def test_a_line_without_an_end_is_neither_kept_nor_shown_whole(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    tail = LogTail(log)
+    with log.open("w") as file:
+        file.write("Model loading took 3 s " + "api_key=s " * (1 << 20))
+        for _ in range(12):
+            file.flush()
+            assert tail.read() == ()
+            assert len(tail._rest) < 10_000
+        file.write("end\nnext\n")
+    (line, following) = tail.read()
+    assert (stage(line), following) == ("warming", "next")
+    shown, _ = tail.lines
+    assert len(shown) <= 1024
+    assert shown.startswith("Model loading took 3 s api_key=*** api_key=***")
+
+
+def test_a_log_that_comes_fast_is_read_a_piece_at_a_time(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("".join(f"line {n} {'x' * 90}\n" for n in range(30_000)))
+    tail, found = LogTail(log), 0
+    while new := tail.read():
+        assert sum(map(len, new)) <= 1 << 20
+        found += len(new)
+    assert found == 30_000
+    assert tail.lines[-1].startswith("line 29999 ")
+
+
 def test_stages_are_in_the_order_of_a_start() -> None:
     assert STAGES[0] == "environment"
     assert STAGES[-1] == "ready"

@@ -81,6 +81,8 @@ class SteppingEngine:
         self.silent_for = 0
         self.is_deaf = False
         """Whether it acknowledges a k and goes on as it was."""
+        self.rests_at: int | None = None
+        """The step after which it has no request; None where it always has some."""
         self.says: dict[str, Any] | None = None
         """What it says that it applied, where that is not what it was asked for."""
         self.states: dict[str, Any] = {}
@@ -108,6 +110,8 @@ class SteppingEngine:
         if request.url.path == "/metrics":
             text = self.page(self.drafts, self.drafted, self.generated)
             return httpx.Response(200, text=text)
+        if self.rests_at is not None and self.step >= self.rests_at:
+            self.pace = 0
         for _ in range(self.pace):
             self._make_step()
         busy = {"running": 4 if self.pace else 0, "step": self.step, "k": self.k}
@@ -190,6 +194,34 @@ class SteppingEngine:
 
     async def end(self, change: Change) -> ChangeEvent:
         return (await self.events(change))[-1]
+
+
+class PromptEngine(SteppingEngine):
+    """One whose requests come one after the other: `rest` steps follow the end of a prompt, whose
+    token comes from no draft."""
+
+    def __init__(self, state: EngineState, *, pace: int, rest: int = 5) -> None:
+        super().__init__(state, pace=pace)
+        self.rest, self.starts = rest, 0
+        self.states = {"running": 1}
+        self.page = self._page
+
+    def _make_step(self) -> None:
+        if self.step % (self.rest + 1):
+            super()._make_step()
+        else:
+            self.step += 1
+            self.generated += 1
+            self.starts += 1
+
+    def _page(self, drafts: float, drafted: float, generated: float) -> str:
+        buckets = (("0.1", 0), ("+Inf", self.starts))
+        ttft = "".join(
+            f'vllm:time_to_first_token_seconds_bucket{{engine="0",model_name="demo",le="{bound}"}}'
+            f" {count}\n"
+            for bound, count in buckets
+        )
+        return page(drafts, drafted, generated) + ttft
 
 
 @pytest.mark.parametrize("pace", [1, 2, 50])
@@ -289,6 +321,54 @@ async def test_target_only_is_observed_as_tokens_without_drafts(state: State) ->
     assert applied.undo == f"specdeck set {URL} mode=speculate"
     assert isinstance(observed, ChangeObserved)
     assert observed.k == 0.0
+
+
+@pytest.mark.parametrize("change", [Change(mode="target-only"), Change(k=0)], ids=str)
+async def test_the_end_of_a_prompt_is_no_step_without_drafts(state: State, change: Change) -> None:
+    engine = PromptEngine(state(), pace=3)
+    engine.is_deaf = True
+    end = await engine.end(change)
+    assert isinstance(end, ChangeObserved)
+    assert (end.k, end.is_contradicted) == (5.0, True)
+    honest = await PromptEngine(state(), pace=3).end(change)
+    assert isinstance(honest, ChangeObserved)
+    assert (honest.k, honest.is_contradicted) == (0.0, False)
+    assert honest.after_ms < 500.0
+
+
+@pytest.mark.parametrize("is_deaf", [True, False])
+async def test_requests_of_a_single_token_show_nothing_of_drafts(
+    state: State, is_deaf: bool
+) -> None:
+    engine = PromptEngine(state(), pace=2, rest=0)
+    engine.is_deaf = is_deaf
+    engine.states["k"] = 0
+    end = await engine.end(Change(mode="target-only"))
+    assert end == ChangeNotObserved("no_chance")
+    assert end.line() == (
+        "not observed: no request had tokens after the change that a draft could have brought"
+    )
+
+
+@pytest.mark.parametrize("is_deaf", [True, False])
+async def test_requests_with_a_k_of_their_own_show_nothing_of_drafts(
+    state: State, is_deaf: bool
+) -> None:
+    """Four of them, and nothing else runs: a step brings each of them a token."""
+    engine = SteppingEngine(state(k=0), pace=2)
+    engine.is_deaf, engine.states = is_deaf, {"pinned": 4}
+    engine.page = lambda drafts, drafted, generated: page(drafts, drafted, 4 * generated)
+    assert await engine.end(Change(mode="target-only")) == ChangeNotObserved("no_chance")
+    engine.states = {"pinned": 2}
+    assert isinstance(await engine.end(Change(mode="target-only")), ChangeObserved)
+
+
+async def test_tokens_before_the_engine_went_idle_are_enough(state: State) -> None:
+    engine = SteppingEngine(state())
+    engine.rests_at = 116
+    end = await engine.end(Change(mode="target-only"))
+    assert isinstance(end, ChangeObserved)
+    assert (end.k, engine.now < 5.0) == (0.0, True)
 
 
 async def test_the_way_back_from_target_only_shows_the_k_that_was_set(state: State) -> None:
