@@ -33,6 +33,7 @@ from specdeck.console.cli.engines import Access, access, require_vllm
 from specdeck.console.cli.gauges_file import GaugesFile
 from specdeck.console.cli.operator import find_operator
 from specdeck.console.cli.output import draw_over, emit, log, print_lines, print_verdict
+from specdeck.console.cli.output_file import withdraw, withdraw_on_error
 from specdeck.console.cli.print_queue import work_beside_output
 from specdeck.console.cli.run import start_reference_engine
 from specdeck.console.cli.set import Narrator, request_change
@@ -105,7 +106,8 @@ def command(**options: Any) -> int:
     work = (check_distributions if asked.sampled else check_tokens)(asked, prompts)
     if asked.every is not None:  # whoever has seen enough of a series ends it
         work = work_beside_output(work, ends_at=(BrokenPipeError,))
-    return event_loop.run(until_signal(work))
+    with withdraw_on_error(asked.reports):
+        return event_loop.run(until_signal(work))
 
 
 def print_history(asked: CheckArguments) -> int:
@@ -154,6 +156,7 @@ async def _check_tokens(
                     code = _tell(asked, result, series.prompts, gauges)
                 elif isinstance(event, NotDone):
                     log(f"specdeck: {event.error.line()}")
+                    withdraw(asked.reports)
                     if gauges is not None:
                         gauges.mark_failed()
     return code
@@ -197,6 +200,8 @@ class CheckSeries:
                         if isinstance(event, CheckResult):
                             state.finished, result = event.unstored is None, event
                             log_unstored(event)
+                            if not event.verdict.untried:  # the first night that counts
+                                self._asked = replace(self._asked, new_baseline=False)
                             continue
                         if isinstance(event, ArmsReady):
                             warn_first(event)

@@ -17,7 +17,7 @@ from specdeck.console.cli.check_arguments import COUNT, CheckArguments, Share
 from specdeck.console.cli.common import Finite, Whole, until_signal, write_or_log
 from specdeck.console.cli.engines import access, key_option
 from specdeck.console.cli.output import log, print_verdict
-from specdeck.console.cli.output_file import OutputFile
+from specdeck.console.cli.output_file import OutputFile, withdraw_on_error
 from specdeck.engine.client import event_loop
 from specdeck.engine.divergence.baseline import Baseline, read_baseline, write_baseline
 from specdeck.engine.divergence.gate_report import gate_junit, gate_lines, gate_markdown
@@ -155,7 +155,8 @@ def command(places: tuple[str, ...], target: Path | None, **options: Any) -> int
     work = baseline.workload
     asked = _arguments(engine, options, work.source, work.prompts, work.max_tokens, work.streams)
     asked = replace(asked, ignore_eos=work.ignore_eos)
-    return event_loop.run(until_signal(_compare(asked, options, baseline)))
+    with withdraw_on_error(filter(None, (options["junit"], options["page"]))):
+        return event_loop.run(until_signal(_compare(asked, options, baseline)))
 
 
 def _save(places: tuple[str, ...], target: Path, options: dict[str, Any]) -> int:

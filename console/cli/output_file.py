@@ -1,12 +1,17 @@
-"""The file that an option has a command write."""
+"""The files that options have a command write."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
+
+from specdeck.console.cli.output import log
+from specdeck.engine.errors import SpecdeckError
 
 
 class OutputFile(click.Path):
@@ -31,3 +36,29 @@ class OutputFile(click.Path):
         if not self._is_stdout:
             self.fail("stdout has the command's own words: give a file, such as ./-", param, ctx)
         return None
+
+
+@contextmanager
+def withdraw_on_error(paths: Iterable[Path]) -> Iterator[None]:
+    """Leaves no report of an earlier run where this one cannot be done.
+
+    Whoever collects it whatever the exit code is would take a green one for this run's.
+    """
+    try:
+        yield
+    except SpecdeckError:
+        withdraw(paths)
+        raise
+
+
+def withdraw(paths: Iterable[Path]) -> None:
+    """Removes those of `paths` that are there as files, and says so."""
+    for path in paths:
+        if path.is_file():
+            try:
+                path.unlink()
+            except OSError as error:
+                why = (error.strerror or "it cannot be removed").lower()
+                log(f"specdeck: {path} is of an earlier run: {why}")
+            else:
+                log(f"specdeck: {path} was of an earlier run and is removed")

@@ -125,6 +125,21 @@ class ArmTotals:
         self.idle_by_word += answers if is_idle else 0
         self.looked_answers, self.looked_unshown = self.requests, self.unshown
 
+    def resume_count(self, now: float | None) -> None:
+        """Goes on from the engine's count at this moment, after a time in which nobody looked.
+
+        What it drafted meanwhile it drafted for others, and of answers since the last look it is
+        not known to have drafted for any. A count that is away is none from here on.
+        """
+        if self.count is not None:
+            self.idle_answers += self.requests - self.counted_answers
+            self.counted_answers = self.requests
+            self.count, self.lost = now, now is None
+
+    def resume_word(self) -> None:
+        """Goes on after the same: nobody knows what the engine would have said by those answers."""
+        self.note_word(is_idle=None)
+
     @property
     def paths(self) -> list[str]:
         """The names met that stand for all facts: while some are gathered, a name is no path yet.

@@ -112,9 +112,7 @@ class LogTail:
         self._offset += len(data)
         *whole, rest = (self._rest + data).split(b"\n")
         self._rest = rest[:_LONGEST_LINE]
-        new = tuple(
-            line[:_LONGEST_LINE].decode("utf-8", "replace").rstrip("\r") for line in whole
-        )
+        new = tuple(line[:_LONGEST_LINE].decode("utf-8", "replace").rstrip("\r") for line in whole)
         told = [line for line in new if line.strip()][-_TAIL_LINES:]
         shown = (redact(line)[:_LONGEST_SHOWN] for line in told)
         self.lines = (*self.lines, *shown)[-_TAIL_LINES:]

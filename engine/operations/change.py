@@ -63,6 +63,10 @@ SILENCE_S = 5.0
 SETTLED_S = 1.0
 """Drafts of varying length (n-gram, the last tokens of a request) are averaged this long."""
 
+CONTRADICTED_S = 5.0
+"""For how long an engine must be seen to draft more than the change allows before it is said not to
+have made it: counters lag where the API server is short of time, or a gateway keeps pages."""
+
 _UNMOVED_STEPS = 10
 """Fewer steps move no breaker by themselves: it opens after windows of steps, and closes after
 bursts of them."""
@@ -657,20 +661,23 @@ class Proof:
         return True
 
     def _agrees(self, window: Window, at: float) -> bool:
-        """Whether the latest window says what k is."""
+        """Whether the latest window says what k is, alone or with those before it."""
         expected, drafted = self._expected, window.draft_tokens_per_draft
         if drafted is None:
             return self._lacks_counter and self._watched_s >= SETTLED_S
         before, self._observed = self._observed, drafted
-        if drafted == before:
-            return True
-        self._seen_at = at
+        if drafted != before:
+            self._seen_at = at
+        if self._most == 0.0:  # tokens without drafts before these show nothing
+            self._undrafted = Undrafted()
         if expected is not None and abs(drafted - expected) < 0.05:
+            return True
+        if drafted == before and expected is None:
             return True
         if self._watched_s < SETTLED_S:
             return False
         self._average()
-        return True
+        return self._watched_s >= CONTRADICTED_S or not exceeds(self._observed, self._most)
 
     @property
     def _expected(self) -> float | None:
@@ -695,13 +702,23 @@ class Proof:
         return sum(window.seconds for window in self._windows[1:])
 
     def _average(self) -> ChangeObserved | ChangeNotObserved:
-        """What all windows say together: they did not agree, or time is up."""
-        told = [window for window in self._windows[1:] if window.tells_drafts]
-        drafts = sum(window.drafts or 0.0 for window in told)
+        """What the latest windows say together: they did not agree, or time is up.
+
+        The first one may lie across the change.
+        """
+        seconds, drafts, drafted, is_told = 0.0, 0.0, 0.0, False
+        for window in reversed(self._windows[1:]):
+            if seconds >= SETTLED_S:
+                break
+            seconds += window.seconds
+            if window.tells_drafts:
+                is_told = True
+                drafts += window.drafts or 0.0
+                drafted += window.drafted or 0.0
         if drafts:
-            self._observed = sum(window.drafted or 0.0 for window in told) / drafts
-        elif not self._is_undrafted(0.0):
-            self._observed = None  # the first window may lie across the change
+            self._observed = drafted / drafts
+        elif is_told and self._expected == 0.0 and not self._is_undrafted(0.0):
+            self._observed = None
         return self._conclude()
 
     def _conclude(self) -> ChangeObserved | ChangeNotObserved:

@@ -335,6 +335,17 @@ class ArmPair:
         if self.gives_word and sums.requests > sums.looked_answers:
             sums.note_word(is_idle=await self.fetch_word())
 
+    async def resume_counts(self, totals: Totals) -> None:
+        """Takes in that an earlier attempt has left, and what came since its last look is unseen.
+
+        A reference that drafts for anybody is none, whenever it does: its count goes on.
+        """
+        sums, engine = totals.serving, self._engines[0]
+        if engine is not None and sums.count is not None:
+            sums.resume_count(await self._fetch_drafted(engine))
+        if self.gives_word:
+            sums.resume_word()
+
     @property
     def gives_word(self) -> bool:
         """Whether the serving engine says of itself whether it drafts: one with the plugin does."""
@@ -428,13 +439,18 @@ async def run_check(
     runner = begin_run(pair, prompts, store)
     yield ArmsReady(pair.arms, runner.resumed)
     serving, reference = runner.totals.serving, runner.totals.reference
+    if runner.resumed:
+        await pair.resume_counts(runner.totals)
     await pair.note_counts(runner.totals)
     try:
         async with aclosing(runner.events()) as events:
             async for event in events:
-                yield event
+                # Before whoever follows may let go: what nobody looked at then counts for nothing.
                 if isinstance(event, CheckProgress) and event.figures is not None:
                     await pair.note_counts(runner.totals)
+                    with suppress(SpecdeckError), store.impatient():
+                        store.note(runner.run.id, runner.totals.as_json())
+                yield event
     finally:
         with suppress(SpecdeckError), store.impatient():
             store.write_waiting()

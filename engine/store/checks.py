@@ -154,6 +154,17 @@ class Checks:
             self.write_waiting()
         return True
 
+    def note(self, run: int, totals: dict[str, Any]) -> None:
+        """Writes the sums of a run that moved without a prompt, and what waits to be written.
+
+        Raises SpecdeckError where that cannot be; they go with what waits then.
+        """
+        self._totals[run] = totals
+        with self._store.transaction() as db:
+            self._insert_waiting(db)
+            db.execute("UPDATE checks SET totals = ? WHERE id = ?", (json.dumps(totals), run))
+        self._waiting.clear()
+
     def write_waiting(self) -> None:
         """Writes what waits to be written."""
         if self._waiting:

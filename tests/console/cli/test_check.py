@@ -69,6 +69,8 @@ class CheckedEngine(HttpEngine):
             }
         )
         self.wrong: set[str] = set()
+        self.is_idle = False
+        """Whether nothing is drafted."""
         self.completions: list[dict[str, Any]] = []
         """The bodies of what was to be continued."""
         self.changes: list[tuple[dict[str, Any], str | None]] = []
@@ -158,7 +160,11 @@ class CheckedEngine(HttpEngine):
                     },
                 }
             ],
-            "metrics": {"speculative_decoding": {"num_draft_tokens": 0 if pinned else 16}},
+            "metrics": {
+                "speculative_decoding": {
+                    "num_draft_tokens": 0 if pinned or self.is_idle else 16
+                }
+            },
         }  # fmt: skip
 
 
@@ -710,6 +716,69 @@ def test_a_round_that_cannot_be_done_ends_no_series_and_shows_in_its_gauges(
     assert outcome([*words, "--every", "0.01s", "--metrics-file", str(gauges)]) == 130
     assert up == ["1.0", "0.0", "1.0"]
     assert "there is no folder for temporary files" in capsys.readouterr().err
+
+
+def test_a_check_that_cannot_be_done_leaves_no_report_of_an_earlier_one(
+    engine: CheckedEngine, prompts: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    report, page = tmp_path / "a.xml", tmp_path / "a.md"
+    files = ["--report", str(report), "--report", str(page)]
+    check(engine, prompts, *files)
+    assert report.is_file()
+    words = ["check", "http://127.0.0.1:1", "--prompts", str(prompts), "--patience", "0"]
+    capsys.readouterr()
+    assert outcome([*words, *files]) == 3
+    assert not report.exists()
+    assert not page.exists()
+    assert f"{report} was of an earlier run and is removed" in capsys.readouterr().err
+    assert outcome([*words, *files]) == 3
+    assert "earlier" not in capsys.readouterr().err
+
+
+def test_a_round_that_cannot_be_done_leaves_no_report_of_the_one_before(
+    engine: CheckedEngine, prompts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report, begun, check = tmp_path / "a.xml", 0, CheckSeries.check
+    there: list[bool] = []
+
+    async def follow(series: CheckSeries) -> AsyncGenerator[CheckEvent, None]:
+        nonlocal begun
+        begun += 1
+        there.append(report.exists())
+        if begun == 2:
+            raise UsageError("there is no folder for temporary files")
+        if begun == 3:
+            await end_by_signal()
+        async for event in check(series):
+            yield event
+
+    monkeypatch.setattr(CheckSeries, "check", follow)
+    words = ["check", engine.url, "--prompts", str(prompts), "--limit", "3", "--json"]
+    assert outcome([*words, "--every", "0.01s", "--report", str(report)]) == 130
+    assert there == [False, True, False]
+
+
+def test_a_new_baseline_is_begun_once_in_a_series(
+    engine: CheckedEngine, prompts: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, check = 0, CheckSeries.check
+
+    async def follow(series: CheckSeries) -> AsyncGenerator[CheckEvent, None]:
+        nonlocal begun
+        begun += 1
+        engine.is_idle = begun == 2
+        if begun == 5:
+            await end_by_signal()
+        async for event in check(series):
+            yield event
+
+    words = ["check", engine.url, "--prompts", str(prompts), "--limit", "3", "--json"]
+    outcome(words)
+    monkeypatch.setattr(CheckSeries, "check", follow)
+    capsys.readouterr()
+    assert outcome([*words, "--every", "0.01s", "--new-baseline"]) == 130
+    rounds = [json.loads(line)["canary"] for line in capsys.readouterr().out.splitlines()]
+    assert [one["nights"] for one in rounds] == [1, 1, 2, 3]
 
 
 def test_a_check_that_cannot_be_done_is_not_up(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from specdeck.engine.operations.check import (
     judge_run,
     run_check,
 )
+from specdeck.engine.protocol.messages import EngineState
 from specdeck.engine.store.checks import Checks
 from specdeck.engine.store.database import Store, StoreHeld
 
@@ -185,6 +187,72 @@ async def test_a_reference_without_a_name_is_known_by_its_process(
     assert await cut_short(bench, bench.lab(serving, first), prompts) == 0
     assert await cut_short(bench, bench.lab(serving, bench.engine(**plain, **other)), prompts) == 0
     assert await cut_short(bench, bench.lab(serving, first), prompts) >= 5
+
+
+@dataclass
+class Silent(CompletionEngine):
+    """Its answers do not show their drafts; its breaker is open once it was asked `opens_after`
+    times."""
+
+    drafts: bool = False
+    named: list[str] = field(default_factory=lambda: ["sd1:p0123456789abcdef"])
+    opens_after: int = 1_000
+    elsewhere: int = 0
+    """Tokens that it has drafted for others."""
+
+    @property
+    def is_open(self) -> bool:
+        return len(self.asked) > self.opens_after
+
+    def state(self) -> EngineState:
+        return replace(super().state(), breaker="open" if self.is_open else "closed")
+
+    def _get(self, path: str) -> httpx.Response:
+        if path != "/metrics":
+            return super()._get(path)
+        drafted = self.elsewhere + (0 if self.is_open else len(self.asked))
+        counters = (
+            f"vllm:spec_decode_num_draft_tokens_total {drafted}\nvllm:generation_tokens_total 9\n"
+        )
+        return httpx.Response(200, text=counters)
+
+
+@pytest.mark.parametrize("is_looked_at", [True, False])
+async def test_what_an_engine_said_before_a_break_is_not_forgotten(
+    bench: Bench, is_looked_at: bool
+) -> None:
+    """Of the answers that came after the last look, nothing is known."""
+    engine, prompts = Silent(opens_after=0), bench.many(60)
+    async with bench.lab(engine) as lab:
+        work: AsyncGenerator[Any, None] = (
+            run_check(lab, prompts, bench.store)
+            if is_looked_at
+            else begin_run(lab, prompts, bench.store).events()
+        )
+        async with aclosing(work) as events:
+            async for event in events:
+                if isinstance(event, CheckProgress) and event.figures and event.done >= 16:
+                    break
+    engine.opens_after, engine.elsewhere = 1_000, 500
+    outcome = await checked(bench, bench.lab(engine, threshold=0.5), prompts)
+    assert outcome.totals.prompts == 60
+    assert outcome.verdict.word == "inconclusive"
+    said = "drafted nothing by its own word" if is_looked_at else "did not say whether it drafts"
+    assert said in outcome.verdict.reason
+
+
+async def test_a_break_costs_an_engine_that_drafts_nothing(bench: Bench) -> None:
+    engine, prompts = Silent(), bench.many(60)
+    for _ in range(3):
+        async with (
+            bench.lab(engine) as lab,
+            aclosing(run_check(lab, prompts, bench.store)) as events,
+        ):
+            async for event in events:
+                if isinstance(event, CheckProgress) and event.figures and event.done:
+                    break
+    outcome = await checked(bench, bench.lab(engine, threshold=0.5), prompts)
+    assert (outcome.totals.prompts, outcome.verdict.word) == (60, "pass")
 
 
 async def test_a_reference_with_a_name_may_come_back_at_another_port(bench: Bench) -> None:

@@ -371,6 +371,30 @@ async def test_tokens_before_the_engine_went_idle_are_enough(state: State) -> No
     assert (end.k, engine.now < 5.0) == (0.0, True)
 
 
+@pytest.mark.parametrize("looks", [4, 16])
+@pytest.mark.parametrize(
+    ("change", "k"), [(Change(k=3), 3.0), (Change(k=0), 0.0), (Change(mode="target-only"), 0.0)]
+)
+async def test_counters_that_lag_are_waited_for(
+    state: State, change: Change, k: float, looks: int
+) -> None:
+    """For up to two seconds: the state is the core's, and pages are an API server's."""
+    engine = SteppingEngine(state(), pace=3)
+    pages: list[tuple[float, float, float]] = []
+
+    def late(*counts: float) -> str:
+        pages.append((counts[0], counts[1], counts[2]))
+        return page(*pages[max(0, len(pages) - 1 - looks)])
+
+    engine.page = late
+    for _ in range(looks):
+        await engine.client().state()
+        await engine.client().page()
+    end = await engine.end(change)
+    assert isinstance(end, ChangeObserved)
+    assert (end.k, end.is_contradicted) == (k, False)
+
+
 async def test_the_way_back_from_target_only_shows_the_k_that_was_set(state: State) -> None:
     end = await SteppingEngine(state(k=0, mode="target-only")).end(Change(mode="speculate"))
     assert isinstance(end, ChangeObserved)
