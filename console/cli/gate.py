@@ -37,7 +37,8 @@ from specdeck.engine.operations.gate import (
 from specdeck.engine.special_functions import require_memory
 from specdeck.engine.text import oneline
 
-_PROMPTS, _TOKENS, _STREAMS = 100, 128, 8
+_PROMPTS, _TOKENS, _STREAMS = 200, 128, 8
+"""What `check` asks: fewer that are all the same are no evidence of its default limit."""
 _LOG_S = 10.0
 """Between two lines of progress."""
 _FILE = OutputFile()

@@ -13,7 +13,7 @@ from specdeck.engine.divergence.floors import Excess, weigh_excess
 from specdeck.engine.divergence.statistics import Rate, p_any, p_any_bounds
 from specdeck.engine.divergence.structured import Violation
 from specdeck.engine.divergence.totals import ArmTotals, Totals
-from specdeck.engine.divergence.verdict import CheckEvidence, Verdict, explain_unsound, judge
+from specdeck.engine.divergence.verdict import IDLE, CheckEvidence, Verdict, explain_unsound, judge
 from specdeck.engine.protocol.codec import WrongType
 from specdeck.engine.store.checks import Checks, Pair, unreadable
 from specdeck.engine.text import format_count
@@ -264,14 +264,20 @@ def build_outcome(
         unheard=Rate(totals.serving.unheard, totals.serving.looked_answers),
         pins_served=Rate(totals.serving.pins_named, totals.serving.requests),
         drafts_lost=totals.serving.drafted is None and totals.serving.lost,
-        turned_idle=totals.serving.turned_idle
-        and (arms[0].drafts_by_text or not totals.serving.tells_idleness),
+        turned_idle=_may_have_turned_idle(arms[0], totals.serving),
         mixed=next((a.name for a, one in _sums(arms, totals) if one.is_mixed), None),
     )
     return Outcome(
         judge(evidence, threshold), threshold, totals, classes, arms, floor, excess, refused, calls,
         (*_copy_notices(copies), *_notices(arms, totals, classes, floor)),
     )  # fmt: skip
+
+
+def _may_have_turned_idle(serving: Arm, sums: ArmTotals) -> bool:
+    """Whether answers may be of after the engine stopped to draft, as it says in the end it has."""
+    if not sums.turned_idle or (Rate(sums.unshown, sums.requests).rate or 0.0) <= IDLE:
+        return False
+    return serving.drafts_by_text or not sums.tells_idleness
 
 
 def count_classes(

@@ -22,6 +22,8 @@ _DUE = 4
 """Tokens: a longer answer gives a drafter more than one occasion."""
 _TELLING = 0.9
 """The share of answers that must be so long for idleness to be told by them alone."""
+_NO_ACCIDENT = 0.5
+"""The share of answers without a draft, however short, that no engine that drafts reaches."""
 
 
 @dataclass(slots=True)
@@ -47,6 +49,10 @@ class ArmTotals:
     due: Count = 0
     """Answers long enough for drafts, of which the engine says how many there were."""
     undrafted: Count = 0
+    """Those of them for which nothing was drafted."""
+    told: Count = 0
+    """Answers of more than a token of which the engine says how many drafts there were."""
+    told_undrafted: Count = 0
     """Those of them for which nothing was drafted."""
     replaced: bool = False
     """Whether another engine answered in the end than in the beginning: see `is_replaced`."""
@@ -85,6 +91,9 @@ class ArmTotals:
             if len(answer.token_ids) > _DUE:
                 self.due += 1
                 self.undrafted += answer.drafted == 0
+            if len(answer.token_ids) > 1:
+                self.told += 1
+                self.told_undrafted += answer.drafted == 0
         self.unshown += not answer.drafted
         named = pinned_k(answer.system_fingerprint) == 0
         self.pins_named += named
@@ -173,6 +182,8 @@ class ArmTotals:
         """What it counts of answers, and how many these are."""
         return (
             Rate(self.undrafted, self.due),
+            Rate(self.told_undrafted, self.told),
+            Rate(self.told, self.requests),
             Rate(self.idle_answers, self.counted_answers),
             Rate(self.counted_answers, self.requests),
             Rate(self.idle_by_word, self.looked_answers),
@@ -190,13 +201,16 @@ class ArmTotals:
 
         Where these are few, those during which the engine drafted for nobody count as well. They
         do not beside what nearly all answers tell: several engines may answer, and one of them
-        have the counters.
+        have the counters. So few have drafts now and then, and most of them never by accident.
         """
-        told = Rate(self.undrafted, self.due)
+        long = Rate(self.undrafted, self.due)
         if self.tells_idleness:
-            return told
-        counted = Rate(self.idle_answers, self.counted_answers)
-        return max(told, counted, key=lambda one: one.rate or 0.0)
+            return long
+        found = [long, Rate(self.idle_answers, self.counted_answers)]
+        told = Rate(self.told_undrafted, self.told)
+        if self.told >= _TELLING * self.requests and (told.rate or 0.0) > _NO_ACCIDENT:
+            found.append(told)
+        return max(found, key=lambda one: one.rate or 0.0)
 
     @property
     def tells_idleness(self) -> bool:

@@ -219,14 +219,18 @@ class Registry:
         return tuple(entry for entry in self.all() if isinstance(entry, Record))
 
     def find(self, text: str) -> Record | None:
-        """The record of this name, or the one of this host with this URL or port."""
+        """The record of this name, or the one of this host with this URL or port.
+
+        An engine that was killed may have left its own where another one has its port by now.
+        """
         records = self.records()
         for record in records:
             if record.name == text:
                 return record
         wanted = address(text)
-        found = (r for r in records if wanted and address(r.url) == wanted)
-        return next((record for record in found if record.is_here()), None)
+        found = [r for r in records if wanted and address(r.url) == wanted and r.is_here()]
+        living = (record for record in found[1:] and found if record.life() == "running")
+        return next(living, found[0] if found else None)
 
     def holder(self, port: int) -> Record | None:
         """The living engine that has `port`, or will have it once it has started.

@@ -490,6 +490,35 @@ async def test_short_answers_do_not_hide_that_drafting_stopped(bench: Bench) -> 
         assert (await finish_check(lab, prompts, bench.store)).verdict.word == "pass"
 
 
+async def test_most_short_answers_have_drafts_of_an_engine_that_drafts(bench: Bench) -> None:
+    """The counters of blocks are of others' drafts as well."""
+    prompts, elsewhere = bench.many(200), CountingEngine(drafts=True, drafts_until=9_000)
+
+    @dataclass
+    class Idling(OpeningEngine):
+        def _get(self, path: str) -> httpx.Response:
+            return elsewhere._get(path) if path == "/metrics" else super()._get(path)
+
+        def _greedy(self, body: dict[str, Any], text: str) -> httpx.Response:
+            elsewhere.asked.append(body)
+            return super()._greedy(body, text)
+
+    for late, word in ((40, "inconclusive"), (2_000, "pass")):
+        async with bench.lab(Idling(late=late), max_tokens=4) as lab:
+            verdict = (await finish_check(lab, prompts, bench.store)).verdict
+        assert verdict.word == word
+        assert ("of 400 serving answers" in verdict.reason) == (word == "inconclusive")
+
+
+async def test_answers_that_all_show_drafts_outweigh_a_state_that_is_idle_in_the_end(
+    bench: Bench,
+) -> None:
+    engine = ChangingEngine(
+        state_now={"method": "ngram"}, state_then={"policy": "goodput", "k": 0}, late=900
+    )
+    assert (await check(bench, engine)).word == "pass"
+
+
 async def test_an_engine_whose_breaker_is_open_in_the_end_passes_nothing(bench: Bench) -> None:
     for then in ({"breaker": "open"}, {"mode": "target-only", "k": 0}):
         for late, said in ((40, "by its own word at 400 of 400"), (1000, TURNED_IDLE)):
