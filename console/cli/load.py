@@ -8,6 +8,7 @@ import click
 
 from specdeck.console.cli.common import Whole, until_signal
 from specdeck.console.cli.engines import OWN_KEY, Access, access, key_option
+from specdeck.console.cli.first_and_last import INTERRUPTED
 from specdeck.engine.client import event_loop
 from specdeck.engine.demo.load import find_model, main
 from specdeck.engine.demo.load_process import PROFILES
@@ -30,7 +31,8 @@ def command(engine: str, profile: str, streams: int, api_key_env: str | None) ->
     words = [to.url, "--profile", profile, "--streams", str(streams), "--no-stdin"]
     if key is not None:
         words += ["--api-key-env", key]
-    sys.exit(main(words, check_port=to.check_port))
+    # Without its stdin, a signal alone ends it well.
+    sys.exit(main(words, check_port=to.check_port) or INTERRUPTED)
 
 
 async def _require_model(to: Access) -> int:

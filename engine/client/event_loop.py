@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from concurrent.futures.thread import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any, ParamSpec, TypeVar
 
 from specdeck.engine.errors import NoMemory
@@ -26,7 +27,7 @@ _T = TypeVar("_T")
 
 def run(work: Coroutine[Any, Any, _T]) -> _T:
     """As `asyncio.run`; threads that are under way at the end have `PATIENCE_S` to finish."""
-    with asyncio.Runner() as runner:
+    with closing(work), asyncio.Runner() as runner:  # closed: Python warns of work never begun
         runner.get_loop().set_default_executor(LooseThreads())
         return runner.run(work)
 

@@ -229,7 +229,9 @@ class Registry:
                 return record
         wanted = address(text)
         found = [r for r in records if wanted and address(r.url) == wanted and r.is_here()]
-        living = (record for record in found[1:] and found if record.life() == "running")
+        if len(found) == 1:
+            return found[0]
+        living = (record for record in found if record.life() == "running")
         return next(living, found[0] if found else None)
 
     def holder(self, port: int) -> Record | None:

@@ -465,11 +465,11 @@ async def run_check(
     unstored = await _store_when_free(
         store, lambda: store.finish(runner.run.id, t, summary), held_s
     )
-    runs = store.history(pair.arms[0].url)
     if unstored is not None:
         with suppress(SpecdeckError):
             store.give_up(runner.run.id)
-        runs = (replace(runner.run, finished=t, summary=json.loads(json.dumps(summary))), *runs)
+    now = replace(runner.run, finished=t, summary=json.loads(json.dumps(summary)))
+    runs = (now, *store.history(pair.arms[0].url, like=now))
     history, earlier = compare_with_history(runs), comparable_checks(runs)
     yield CheckResult(
         outcome, runner.run.id, history, earlier, canary,
@@ -530,11 +530,9 @@ async def run_sampled_check(
                     turned_idle=await pair.has_turned_idle(),
                 )
                 run = sampled_run(event, prompts, pair.wall())
+                earlier = store.history(run.url, kind=SAMPLED, like=run)
                 unstored = await _store_when_free(store, partial(store.keep, run), held_s)
-                runs = store.history(run.url, kind=SAMPLED)
-                if unstored is not None:
-                    runs = (run, *runs)
-                history = compare_with_sampled_history(runs)
+                history = compare_with_sampled_history((run, *earlier))
                 yield SampledResult(event, history, unstored=unstored)
             else:
                 yield event
@@ -623,7 +621,7 @@ def _next_night(pair: ArmPair, runner: CheckRunner, store: Checks, *, tried: boo
 
     A night in which speculation was not `tried` says nothing of it, and does not count.
     """
-    runs = [runner.run, *store.history(pair.arms[0].url)]
+    runs = [runner.run, *store.history(pair.arms[0].url, like=runner.run)]
     like = () if pair.options.new_baseline else comparable_runs(runs)
     if not tried:
         return _latest_canary(like)

@@ -56,6 +56,10 @@ _KIND = (
     f"COALESCE(CASE WHEN json_valid(facts) THEN json_extract(facts, '$.kind') END, '{GREEDY}') = ?2"
 )
 """Of facts that are no JSON SQLite would refuse the whole question."""
+_LIKE = (
+    "CASE WHEN json_valid(facts) THEN json_extract(facts, '$.prompts') IS ?4"
+    " AND json_extract(facts, '$.settings') IS json_extract(?5, '$') END"
+)
 
 
 class Checks:
@@ -133,9 +137,7 @@ class Checks:
         One that cannot be read is passed over.
         """
         with self._store.transaction(write=False) as db:
-            rows = db.execute(
-                f"SELECT {_RUN} FROM checks WHERE key = ? ORDER BY t DESC, id DESC", (key,)
-            )
+            rows = db.execute(f"SELECT {_RUN} FROM checks WHERE key = ? ORDER BY id DESC", (key,))
             found = self._store.read_rows(rows, _run, what="check", limit=1)
         return found[0] if found and found[0].finished is None else None
 
@@ -270,17 +272,29 @@ class Checks:
             )  # fmt: skip
 
     def history(
-        self, url: str | None = None, limit: int = 31, kind: str = GREEDY
+        self,
+        url: str | None = None,
+        limit: int = 31,
+        kind: str = GREEDY,
+        like: Run | None = None,
     ) -> tuple[Run, ...]:
         """The finished runs of a kind, the newest first; on one engine where `url` is given.
 
-        One that cannot be read is left out, as the store's `left_out` says.
+        Others than `like`, with its prompts and settings, where that is given: whatever else was
+        asked of the engine in between. The order is that in which they began, and not by their
+        times: a clock may have been ahead. One that cannot be read is left out, as the store's
+        `left_out` says.
         """
+        prompts = settings = own = None
+        if like is not None:
+            prompts, settings = like.facts.get("prompts"), json.dumps(like.facts.get("settings"))
+            own = like.id
         with self._store.transaction(write=False) as db:
             rows = db.execute(
                 f"SELECT {_RUN} FROM checks WHERE (?1 IS NULL OR url = ?1)"
-                f" AND finished IS NOT NULL AND {_KIND} ORDER BY finished DESC, id DESC",
-                (url, kind),
+                f" AND finished IS NOT NULL AND {_KIND}"
+                f" AND (?3 IS NULL OR (id != ?3 AND {_LIKE})) ORDER BY id DESC",
+                (url, kind, own, prompts, settings),
             )
             return self._store.read_rows(rows, _run, what="check", limit=limit)
 

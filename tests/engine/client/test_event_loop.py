@@ -1,6 +1,8 @@
 """What hangs in a thread holds nothing up: neither other threads nor the end."""
 
 import asyncio
+import errno
+import inspect
 import threading
 import time
 from pathlib import Path
@@ -70,3 +72,19 @@ def test_a_thread_that_cannot_be_started_is_want_of_memory(
 def test_what_fails_in_a_thread_is_raised() -> None:
     with pytest.raises(ValueError, match="seven"):
         event_loop.run(asyncio.to_thread(int, "seven"))
+
+
+def test_work_that_cannot_be_begun_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or Python warns of it on stderr, beside the one line that says why."""
+
+    def refuse() -> asyncio.AbstractEventLoop:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async def say() -> int:
+        return 0
+
+    work = say()
+    monkeypatch.setattr(asyncio.events, "new_event_loop", refuse)
+    with pytest.raises(OSError, match="Too many open files"):
+        event_loop.run(work)
+    assert inspect.getcoroutinestate(work) == inspect.CORO_CLOSED

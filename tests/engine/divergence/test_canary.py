@@ -38,6 +38,25 @@ async def test_nights_are_weighed_against_those_before_them(bench: Bench) -> Non
     assert (await night(bench, usual)).canary.nights == 2
 
 
+async def test_a_canary_is_found_again_past_any_other_checks(bench: Bench) -> None:
+    for _ in range(2):
+        found = await night(bench, {})
+        async with bench.lab(bench.engine(), max_tokens=4) as lab:
+            for _ in range(32):
+                await finish_check(lab, bench.many(1), bench.store)
+    assert found.canary.nights == 2
+    assert found.history.runs == 1
+
+
+async def test_a_night_whose_clock_was_ahead_is_one_of_many(bench: Bench) -> None:
+    nights = []
+    for t in (1000.0, 9000.0, 1001.0, 1002.0):
+        async with bench.lab(bench.engine(), max_tokens=4) as lab:
+            lab.wall = lambda t=t: t  # type: ignore[misc]  # a value of its own for each
+            nights.append((await finish_check(lab, bench.many(12), bench.store)).canary.nights)
+    assert nights == [1, 2, 3, 4]
+
+
 def reds(found: CheckResult) -> tuple[str | None, ...]:
     suite = ET.fromstring(check_junit(found.as_json()))
     return suite.get("failures"), suite.get("errors")

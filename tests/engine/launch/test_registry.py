@@ -87,6 +87,15 @@ def test_an_engine_is_found_by_name_url_and_port(registry: Registry, text: str) 
     assert registry.find(text) == added
 
 
+def test_a_living_engine_is_found_where_one_that_was_killed_had_its_port(
+    registry: Registry,
+) -> None:
+    registry.add(record(name="aaa", born=1))
+    living = registry.add(record(name="zzz"))
+    assert registry.find("8000") == living
+    assert registry.find("aaa") != living
+
+
 @pytest.mark.parametrize("text", ["dem", "http://127.0.0.1:8001", "http://elsewhere:8000", "x:y"])
 def test_nothing_else_is_found(registry: Registry, text: str) -> None:
     registry.add(record())
