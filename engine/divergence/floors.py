@@ -148,7 +148,8 @@ class Excess:
 
     doubts: tuple[float, ...] = ()
     """The chances of as much beyond floors that are too uncertain to lower the excess, and may be
-    high enough to explain it: few looks that flip, noise of the serving arm's own."""
+    high enough to explain it: another shape that few looks can have shown, noise of the serving
+    arm's own."""
 
     @property
     def least(self) -> Estimate:
@@ -210,8 +211,9 @@ def weigh_excess(patterns: Mapping[str, int]) -> Excess | None:
     beyond = alike = None
     doubts = []
     shows = _estimate(shape, counts, None).p <= _SHAPE_SHOWS
-    # Where both arms repeat themselves, a single look that flips is of the other shape.
-    if shows or (any(shape) and _repeat_themselves(split)):
+    # A shape that few looks can have shown explains as much as these leave open: of an engine
+    # whose numbers vary anywhere, a few prompts that all look alike prove nothing.
+    if shows or noisy:
         left = [whole - part for whole, part in zip(over, shape, strict=True)]
         found = _estimate(left, counts, None)
         beyond = found if shows else None
@@ -222,11 +224,6 @@ def weigh_excess(patterns: Mapping[str, int]) -> Excess | None:
         own = [_across(ours, theirs) - (_unlike(theirs) or 0.0) for ours, theirs, _ in split]
         doubts.append(_estimate(own, counts, None).p)
     return Excess(prompts, first, beyond, noisy, alike, tuple(doubts))
-
-
-def _repeat_themselves(split: Sequence[Sequence[str]]) -> bool:
-    """Whether no arm gave two answers to one prompt."""
-    return all(len(set(arm)) == 1 for ours, theirs, _ in split for arm in (ours, theirs))
 
 
 def _serving_varies(split: Sequence[Sequence[str]], counts: Sequence[int]) -> bool:

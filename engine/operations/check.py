@@ -397,8 +397,9 @@ class ArmPair:
         # An engine without a drafter has no counter of drafts, only those of everything else.
         return 0.0 if seen.drafted is None and seen.generated is not None else seen.drafted
 
-    async def find_replaced(self) -> tuple[Name, ...]:
-        """The arms whose engines are others than in the beginning, or may be, as they are away."""
+    async def find_replaced(self, *, if_away: bool = True) -> tuple[Name, ...]:
+        """The arms whose engines are others than in the beginning, and `if_away` those that may
+        be, as they do not say."""
         serving, reference = self._engines
         clients = serving.client, (reference or serving).client
         found: list[Name] = []
@@ -407,7 +408,7 @@ class ArmPair:
                 if await self._retry.answer(partial(is_replaced, arm, client)):
                     found.append(arm.name)
             except EngineError:
-                found.append(arm.name)
+                found += [arm.name] if if_away else []
         return tuple(found)
 
     def _http(self, engine: CheckedEngine) -> httpx.AsyncClient:
@@ -448,6 +449,8 @@ async def run_check(
                 # Before whoever follows may let go: what nobody looked at then counts for nothing.
                 if isinstance(event, CheckProgress) and event.figures is not None:
                     await pair.note_counts(runner.totals)
+                    if event.done > runner.resumed:
+                        runner.totals.note_replaced(await pair.find_replaced(if_away=False))
                     with suppress(SpecdeckError), store.impatient():
                         store.note(runner.run.id, runner.totals.as_json())
                 yield event

@@ -241,6 +241,31 @@ async def test_what_an_engine_said_before_a_break_is_not_forgotten(
     assert said in outcome.verdict.reason
 
 
+async def test_another_engine_before_a_break_is_not_forgotten(bench: Bench) -> None:
+    """The first one is back by the time at which the check goes on."""
+
+    @dataclass
+    class Standin(CompletionEngine):
+        is_away: bool = False
+
+        def state(self) -> EngineState:
+            name = "sd1:pf" if self.is_away else "sd1:p0"
+            instance = "standin" if self.is_away else "one"
+            return replace(super().state(), fingerprint=name, instance=instance)
+
+    engine, prompts = Standin(), bench.many(60)
+    async with bench.lab(engine) as lab, aclosing(run_check(lab, prompts, bench.store)) as events:
+        async for event in events:
+            if isinstance(event, ArmsReady):
+                engine.is_away = True
+            if isinstance(event, CheckProgress) and event.figures and event.done >= 16:
+                break
+    engine.is_away = False
+    outcome = await checked(bench, bench.lab(engine, threshold=0.5), prompts)
+    assert (outcome.totals.prompts, outcome.totals.serving.replaced) == (60, True)
+    assert outcome.verdict.word == "inconclusive"
+
+
 async def test_a_break_costs_an_engine_that_drafts_nothing(bench: Bench) -> None:
     engine, prompts = Silent(), bench.many(60)
     for _ in range(3):
