@@ -13,7 +13,7 @@ from typing import Any
 from specdeck.console.cli.common import open_user_store
 from specdeck.console.cli.engines import access
 from specdeck.console.cli.output import emit, log, print_lines
-from specdeck.engine.store.audit import Action, AuditLog
+from specdeck.engine.store.audit import OUTCOMES, Action, AuditLog, Outcome
 from specdeck.engine.text import UNKNOWN, format_changes, format_table, oneline
 
 LISTED = 50
@@ -47,6 +47,11 @@ class UserAudit:
         """Adds to an entry what the counters showed after the change."""
         with open_user_store() as store:
             AuditLog(store).set_observed(entry, draft_tokens_per_draft)
+
+    def set_outcome(self, entry: int, outcome: Outcome) -> None:
+        """Writes what has come of a change beside what the engine said of it."""
+        with open_user_store() as store:
+            AuditLog(store).set_outcome(entry, outcome)
 
 
 def print_history(engine: str, *, as_json: bool) -> int:
@@ -110,7 +115,8 @@ def as_data(action: Action) -> dict[str, Any]:
 
 def _describe_change(action: Action) -> str:
     changes = format_changes(action.before, action.after) or UNKNOWN
-    return changes if action.outcome == "applied" else f"{changes} (outcome unknown)"
+    outcome = OUTCOMES.get(action.outcome)
+    return changes if outcome is None else f"{changes} ({outcome})"
 
 
 def format_cells(action: Action) -> tuple[str, ...]:

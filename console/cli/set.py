@@ -206,6 +206,9 @@ class ChangeOutcome:
     """Of a judged change, as far as the engine has come with it."""
     end: TrialEnded | None = None
     """How the trial has ended, where that was looked at."""
+    is_contradicted: bool = False
+    """Whether the engine's counters or its state show that the change, which it acknowledged, is
+    not in force."""
 
     @property
     def in_force(self) -> Mapping[str, Any]:
@@ -228,6 +231,7 @@ class ChangeOutcome:
             "observed_after_ms": None if after is None else round(after),
             "waits_for": self.waits_for,
             "reverted": None if self.reverted is None else dict(self.reverted),
+            "contradicted": self.is_contradicted,
             "undo": self.undo,
         }
         return found if self.trial is None else {**found, "trial": asdict(self.trial)}
@@ -308,7 +312,7 @@ class Narrator:
         return ChangeOutcome(
             self.change, begun.applied, begun.ack_ms, begun.undo, k, after,
             waits_for if self._reverted is None else None,
-            self._reverted, self._trial, self._end,
+            self._reverted, self._trial, self._end, self.is_contradicted,
         )  # fmt: skip
 
     def standing(self) -> str:

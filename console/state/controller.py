@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from specdeck.engine.operations.record import Audit
     from specdeck.engine.operations.trial import TrialEnded
     from specdeck.engine.protocol.tuning import Tuning
-    from specdeck.engine.store.audit import Action
+    from specdeck.engine.store.audit import Action, Outcome
 
 LOOK_S = 2.0
 """Between two looks at a trial of this console."""
@@ -94,6 +94,9 @@ class _NoAudit:
         return
 
     def set_observed(self, entry: int, draft_tokens_per_draft: float) -> None:
+        return
+
+    def set_outcome(self, entry: int, outcome: Outcome) -> None:
         return
 
 

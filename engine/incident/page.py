@@ -37,6 +37,7 @@ from specdeck.engine.incident.material import Material
 from specdeck.engine.incident.moves import describe_run, find_try, group_moves
 from specdeck.engine.protocol.cohorts import CohortCounts
 from specdeck.engine.protocol.messages import TOKEN_VARIABLE
+from specdeck.engine.store.audit import OUTCOMES
 from specdeck.engine.text import (
     UNKNOWN,
     format_count,
@@ -158,8 +159,8 @@ class _Page:
         for run in chosen:
             one = run.last if run.first.before == run.first.after else run.first
             changes = describe_run(run)
-            if one.outcome != "applied":
-                changes += f" (outcome {one.outcome})"
+            if one.outcome in OUTCOMES:
+                changes += f" ({OUTCOMES[one.outcome]})"
             observed = UNKNOWN if one.observed_k is None else f"{one.observed_k:.2f}"
             undo = f"`{oneline(one.undo).replace('`', '')}`" if one.undo else UNKNOWN
             rows.append([

@@ -337,6 +337,8 @@ async def make_change(
     end = await _follow(proof, looks, clock)
     if isinstance(end, ChangeObserved):
         record.add_observed(end.k)  # what fails now failed at the change, or will be seen there
+    if end.is_contradicted if isinstance(end, ChangeObserved) else end.is_undone:
+        record.deny()
     yield end
 
 

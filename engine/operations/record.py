@@ -24,7 +24,7 @@ from specdeck.engine.errors import (
 )
 from specdeck.engine.operations.assignments import format_undo
 from specdeck.engine.protocol.messages import AppliedChange, Change, Origin
-from specdeck.engine.store.audit import Action
+from specdeck.engine.store.audit import Action, Outcome
 
 
 def is_refusal(error: SpecdeckError) -> bool:
@@ -54,6 +54,9 @@ class Audit(Protocol):
 
     def set_observed(self, entry: int, draft_tokens_per_draft: float) -> None:
         """Adds what the counters showed after the change."""
+
+    def set_outcome(self, entry: int, outcome: Outcome) -> None:
+        """Writes what has come of a change beside what the engine said of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +150,15 @@ class ChangeRecord:
         except SpecdeckError as error:
             return NotRecorded(error)
         return None
+
+    def deny(self) -> None:
+        """Writes down that the change is not in force, whatever the engine said of it.
+
+        What fails by now failed at the change, or will be seen there.
+        """
+        if self._entry is not None:
+            with suppress(SpecdeckError):
+                self.audit.set_outcome(self._entry, "not made")
 
     def undo(self, applied: AppliedChange) -> str:
         """The command that takes the change back."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,8 +13,12 @@ if TYPE_CHECKING:
     from specdeck.engine.store.database import Store
 
 
-Outcome = Literal["applied", "unknown"]
-"""What came of a change: the engine's word, or that nobody heard it."""
+Outcome = Literal["applied", "unknown", "not made"]
+"""What came of a change: the engine's word, that nobody heard it, or that it is not in force by the
+engine's own state or counters, whatever it said."""
+
+OUTCOMES: Mapping[str, str] = {"unknown": "outcome unknown", "not made": "NOT made"}
+"""For reading; one that is applied goes without saying."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +43,8 @@ class Action:
     origin: str | None = None
     """Where it came from, as `protocol.Origin` has it; None of an entry that does not tell."""
     outcome: Outcome = "applied"
-    """`unknown` where it was asked for, and whoever asked has not learnt what came of it."""
+    """`unknown` where it was asked for, and whoever asked has not learnt what came of it; `not
+    made` also where a restart has forgotten it."""
 
 
 _COLUMNS = tuple(field.name for field in fields(Action))
@@ -81,6 +87,11 @@ class AuditLog:
             db.execute(
                 "UPDATE actions SET observed = ? WHERE id = ?", (draft_tokens_per_draft, entry)
             )
+
+    def set_outcome(self, entry: int, outcome: Outcome) -> None:
+        """Writes what has come of a change beside what the engine said of it."""
+        with self._store.transaction() as db:
+            db.execute("UPDATE actions SET outcome = ? WHERE id = ?", (outcome, entry))
 
     def actions(self, url: str | None = None, limit: int = 100) -> tuple[Action, ...]:
         """The latest changes, the newest first; of one engine where `url` is given.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from specdeck.engine.errors import SpecdeckError
-from specdeck.engine.store.audit import Action
+from specdeck.engine.store.audit import Action, Outcome
 
 
 @dataclass
@@ -32,6 +32,10 @@ class MemoryAudit:
         self._require_room()
         entries = self.actions
         entries[entry - 1] = replace(entries[entry - 1], observed=draft_tokens_per_draft)
+
+    def set_outcome(self, entry: int, outcome: Outcome) -> None:
+        self._require_room()
+        self.actions[entry - 1] = replace(self.actions[entry - 1], outcome=outcome)
 
     def _require_room(self) -> None:
         if self.full:

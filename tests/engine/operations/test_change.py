@@ -509,6 +509,8 @@ async def test_a_state_that_does_not_have_what_was_acknowledged_is_told(
     assert isinstance(end, ChangeNotObserved)
     assert (end.reason, end.state, end.is_undone) == ("contradicted", line, True)
     assert end.line() == f"NOT made: the engine acknowledged it, and its state has {line}"
+    (entry,) = engine.log.actions
+    assert entry.outcome == "not made"
 
 
 def uncounted(drafts: float, drafted: float, generated: float) -> str:
