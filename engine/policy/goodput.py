@@ -16,7 +16,7 @@ from specdeck.engine.policy.estimates import BLOCK_STEPS, Estimates
 from specdeck.engine.policy.parameters import GoodputParameters, ParameterError
 from specdeck.engine.policy.reason import MoreTokens
 from specdeck.engine.policy.step import Step
-from specdeck.engine.policy.table import BUCKETS, Decision, bucket, everywhere
+from specdeck.engine.policy.table import BUCKETS, Decision, bucket, everywhere, span
 
 _BASELINE_SHARE = 0.3
 """Of what exploring may cost, the part that measuring target-only takes while it is far behind."""
@@ -331,7 +331,7 @@ class Goodput:
         self.reason = MoreTokens(
             before,
             after,
-            here,
+            span(here),
             (low + 1, high),
             sum(survival) / len(survival),
             known.acceptance.drafts(low + 1),

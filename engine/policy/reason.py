@@ -18,8 +18,8 @@ class MoreTokens:
 
     before: int
     after: int
-    bucket: int
-    """The batch sizes for which k moved."""
+    sizes: str
+    """The batch sizes for which k moved, in words: it may be another one at others."""
     positions: tuple[int, int]
     """First and last position, from 1, that the two k's do not share."""
     accepted: float
@@ -36,9 +36,9 @@ class MoreTokens:
     def __str__(self) -> str:
         """The reason as a line.
 
-        >>> print(MoreTokens(5, 3, 5, (4, 5), 0.09, 1964.2, 0.0018, 0.07))
+        >>> print(MoreTokens(5, 3, "7-8", (4, 5), 0.09, 1964.2, 0.0018, 0.07))
         k 5 → 3: positions 4 and 5 accepted 9 % in the last 2,000 drafts, a step costs 1.8 ms \
-more; expected +7 %
+more; expected +7 % at batch size 7-8
         """
         first, last = self.positions
         where = (
@@ -52,6 +52,7 @@ more; expected +7 %
             f"k {self.before} → {self.after}: {where} accepted {self.accepted * 100:.0f} % in the "
             f"last {_round_drafts(self.drafts):,} drafts, a step costs "
             f"{_milliseconds(abs(self.cost_s))} ms {more}{guess}; expected {self.gain * 100:+.0f} %"
+            f" at batch size {self.sizes}"
         )
 
 

@@ -30,7 +30,7 @@ from tests.support.readings import START, URL
 RATES = (412.0, 560.0, 702.0, 846.0, 820.0, 760.0)
 WHY = (
     "k 5 → 3: positions 4 and 5 accepted 9 % in the last 2,000 drafts, a step costs 1.8 ms more; "
-    "expected +7 %"
+    "expected +7 % at batch size 4"
 )
 
 
