@@ -39,6 +39,8 @@ class Piece:
     tops: tuple[tuple[Candidate, ...], ...] = ()
     """The likeliest candidates at each token, the likeliest first."""
     text: str = ""
+    reasoning: str = ""
+    """What a reasoning parser took out of the text."""
     calls: tuple[tuple[int, Call], ...] = ()
     """Numbers and parts of calls."""
     finish: str | None = None
@@ -63,6 +65,8 @@ class Answer:
     system_fingerprint: str | None
     seconds: float
     """From the request to its last byte."""
+    reasoning: str = ""
+    """What a reasoning parser took out of the text."""
 
     def margins(self) -> list[float | None]:
         """Top-1 minus top-2 log-probability at every token; None where they are not known."""
@@ -74,8 +78,9 @@ def assemble(pieces: Iterable[Piece], seconds: float) -> Answer:
     found = tuple(pieces)
     ids = tuple(token for piece in found for token in piece.token_ids)
     text = "".join(piece.text for piece in found)
+    reasoning = "".join(piece.reasoning for piece in found)
     calls = _join_calls(part for piece in found for part in piece.calls)
-    if not ids and (text or calls):
+    if not ids and (text or reasoning or calls):
         raise Unsupported("the engine returns no token ids", remedy="use vLLM 0.26 or newer")
     return Answer(
         token_ids=ids,
@@ -88,6 +93,7 @@ def assemble(pieces: Iterable[Piece], seconds: float) -> Answer:
         drafted=_last(piece.drafted for piece in found),
         system_fingerprint=_last(piece.system_fingerprint for piece in found),
         seconds=seconds,
+        reasoning=reasoning,
     )
 
 
@@ -115,6 +121,8 @@ _OBJECTS = tuple[dict[str, Any], ...]
 def _choice(event: Mapping[str, Any], choice: Mapping[str, Any]) -> Piece:
     message = _object(choice.get("message") or choice.get("delta"), "message")
     text = choice.get("text") or message.get("content") or ""
+    # Older versions of vLLM have the longer name, some both.
+    reasoning = message.get("reasoning") or message.get("reasoning_content") or ""
     prompt = choice.get("prompt_token_ids") or event.get("prompt_token_ids")
     ids = read_value(_TOKENS, choice.get("token_ids") or (), "token_ids")
     logprobs, tops = _logprobs(_object(choice.get("logprobs"), "logprobs"))
@@ -128,6 +136,7 @@ def _choice(event: Mapping[str, Any], choice: Mapping[str, Any]) -> Piece:
         logprobs=logprobs or (None,) * len(ids),
         tops=tops or ((),) * len(ids),
         text=read_value(str, text, "text"),
+        reasoning=read_value(str, reasoning, "reasoning"),
         calls=tuple(_call(n, part) for n, part in enumerate(calls)),
         finish=read_value(str | None, choice.get("finish_reason"), "finish_reason"),
         prompt_ids=read_value(_TOKENS | None, prompt, "prompt_token_ids"),

@@ -46,13 +46,14 @@ def case_page(
     """Both requests as curl, what answered them, and what they answered; holds no secret."""
     if case.get("streamed_by"):
         return _stream_page(data, case, prompt, settings, keyed=keyed)
+    retold = case["class"] == "stream_only"
+    stream = retold and case["pair"] == "streamed"
     curls = "\n\n".join(
-        f"{name}:\n\n{_curl(arm, prompt, settings, keyed=keyed)}"
+        f"{name}:\n\n{_curl(arm, prompt, settings, keyed=keyed, stream=stream)}"
         for name, arm in data["arms"].items()
     )
-    retold = case["class"] == "stream_only"
     title = "The arms make different text of equal tokens" if retold else _TITLE
-    where = "`choices[0].token_ids` are equal, what is made of them differs." if retold else (
+    where = "The token ids are equal, what is made of them differs." if retold else (
         f"The first token that differs is number {case['index']}, counted from 0, of\n"
         "`choices[0].token_ids`."
     )  # fmt: skip

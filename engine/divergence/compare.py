@@ -293,7 +293,8 @@ class PromptAnswers:
     cross: Divergence | None
     """Where the whole answers of the arms part; None where they are the same."""
     streamed: Divergence | None
-    """Where the streamed ones part."""
+    """Where the streamed ones part; equal tokens of them do where the serving arm's stream makes of
+    them what no answer of the reference's does."""
     serving_twice: Divergence | None
     """Where the serving arm leaves itself."""
     reference_twice: Divergence | None
@@ -316,12 +317,14 @@ class PromptAnswers:
 
     @property
     def is_retold(self) -> bool:
-        """Whether the serving arm's whole answer makes another text of equal tokens, or another
-        end, than any of the reference's makes of them."""
+        """Whether the serving arm's whole or streamed answer makes another text of equal tokens, or
+        another end, than any of the reference's makes of them."""
+        if self.streamed is not None and self.streamed.stream_only:
+            return True
         if self.cross is None or not self.cross.stream_only:
             return False
         ours = self.serving[0]
-        alike = [one for one in self.reference if one.token_ids == ours.token_ids]
+        alike = _find_alike(ours, self.reference)
         whole = [one for one in alike if one is not self.reference[1]]
         if all(_has_other_text(ours, one) for one in alike):
             return True
@@ -379,13 +382,41 @@ def find_divergence(
 def find_stream_divergences(
     serving: tuple[Answer, Answer], reference: tuple[Answer, Answer]
 ) -> tuple[Divergence | None, Divergence | None]:
-    """Where each arm leaves itself; of an arm come the streamed answer and the whole one."""
+    """Where each arm leaves itself; of an arm come the streamed answer and the whole one.
+
+    What an arm makes of a stream is its own doing only where the other makes another text of the
+    same tokens: without those nothing is known, and nothing said.
+    """
     found = find_divergence(*serving), find_divergence(*reference)
     both = _has_other_text(*serving) and _has_other_text(*reference)
-    ours, theirs = (
-        replace(one, in_both=both) if one is not None and one.stream_only else one for one in found
-    )
+    streams = serving[0], reference[0]
+    alone = _has_other_text(*streams) and not _is_cut_call(*streams)
+
+    def weigh(one: Divergence | None) -> Divergence | None:
+        if one is None or not one.stream_only:
+            return one
+        return replace(one, in_both=both) if both or alone else None
+
+    ours, theirs = map(weigh, found)
     return ours, theirs
+
+
+def find_retold_stream(streamed: Answer, reference: Sequence[Answer]) -> Divergence | None:
+    """Where a stream of the serving arm makes of its tokens another text, or another end, than any
+    answer of the `reference` makes of them; None as well where its stream has others."""
+    alike = _find_alike(streamed, reference)
+    if reference[1] not in alike or any(_is_cut_call(streamed, one) for one in alike):
+        return None
+    retold = all(_has_other_text(streamed, one) for one in alike)
+    if not retold and any(one.finish == streamed.finish for one in alike):
+        return None
+    index = len(streamed.token_ids)
+    return Divergence(index, structure=find_changes(alike[-1], streamed), stream_only=True)
+
+
+def _find_alike(answer: Answer, others: Iterable[Answer]) -> list[Answer]:
+    """Those of the same tokens."""
+    return [one for one in others if one.token_ids == answer.token_ids]
 
 
 def _find_text_divergence(
@@ -393,11 +424,9 @@ def _find_text_divergence(
 ) -> Divergence | None:
     """Equal tokens that were told as different text or other calls, or with another end.
 
-    A server may tell the end of a streamed answer otherwise, in both arms. A call that was cut
-    short by max_tokens is told in parts or not at all, as it comes.
+    A server may tell the end of a streamed answer otherwise, in both arms.
     """
-    called = bool(serving.calls or reference.calls)
-    if in_parts and called and "length" in (serving.finish, reference.finish):
+    if in_parts and _is_cut_call(serving, reference):
         return None
     other_end = not in_parts and serving.finish != reference.finish
     if not other_end and not _has_other_text(serving, reference):
@@ -405,11 +434,17 @@ def _find_text_divergence(
     return Divergence(index, structure=find_changes(reference, serving), stream_only=True)
 
 
+def _is_cut_call(one: Answer, other: Answer) -> bool:
+    """Whether max_tokens cut a call short: it is told in parts or not at all, as it comes."""
+    return bool(one.calls or other.calls) and "length" in (one.finish, other.finish)
+
+
 def _has_other_text(one: Answer, other: Answer) -> bool:
-    """Whether the same tokens became other text or calls."""
+    """Whether the same tokens became other text, reasoning or calls."""
     if one.token_ids != other.token_ids:
         return False
-    same = one.text == other.text and not find_changes(other, one)
+    same = (one.text, one.reasoning) == (other.text, other.reasoning)
+    same = same and not find_changes(other, one)
     return not same or len(one.calls) != len(other.calls)
 
 

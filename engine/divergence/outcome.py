@@ -18,7 +18,7 @@ from specdeck.engine.protocol.codec import WrongType
 from specdeck.engine.store.checks import Checks, Pair, unreadable
 from specdeck.engine.text import format_count
 
-_NO_ACCIDENT = ("invalid", "material", "unreproduced", "reference_differs")
+_NO_ACCIDENT = ("invalid", "material", "stream_only", "unreproduced", "reference_differs")
 LISTED = 1000
 """The most cases that a report lists; the counts are of all."""
 

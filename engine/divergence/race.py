@@ -132,7 +132,8 @@ class ArmStream:
         """Takes in a piece; what there is to read in it."""
         self.pieces.append(piece)
         self.tokens += piece.token_ids
-        text = self._close_call() + piece.text if piece.text else ""
+        said = piece.reasoning + piece.text
+        text = self._close_call() + said if said else ""
         return text + "".join(self._read_call(number, call) for number, call in piece.calls)
 
     def end(self, seconds: float) -> str:

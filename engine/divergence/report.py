@@ -274,9 +274,10 @@ def case_line(case: Data) -> str:
         )
         return f"{said} ({structure})" if structure else said
     if case["class"] == "stream_only":
+        where = "the serving arm's stream" if case["pair"] == "streamed" else "the serving arm"
         said = (
-            f"prompt {case['prompt']}: {case['index']} equal tokens became another text in the"
-            " serving arm"
+            f"prompt {case['prompt']}: {case['index']} equal tokens became another text or end in"
+            f" {where}"
         )
         return f"{said} ({structure})" if structure else said
     said = (

@@ -18,6 +18,7 @@ from specdeck.engine.divergence.compare import (
     Divergence,
     PromptAnswers,
     find_divergence,
+    find_retold_stream,
     find_stream_divergences,
 )
 from specdeck.engine.divergence.floors import Flip, group_answers, is_noisy, more_asks
@@ -112,13 +113,15 @@ async def judge_answers(
         return found if tied else await recheck(found, answer)
 
     cross = await look(find_divergence(ours, theirs, in_parts=False), ours)
+    mine, yours = find_stream_divergences((serving[1], ours), (reference[1], theirs))
     streamed = find_divergence(serving[1], reference[1])
-    if streamed is not None and streamed.stream_only:
-        streamed = None  # weighed by how each arm leaves itself
-    if streamed is not None and _is_same(serving, reference, cross):
+    if streamed is None or streamed.stream_only:
+        # Text is weighed by how each arm leaves itself, unless that tells nothing of the streams.
+        weighed = mine is not None and mine.streamed_alone
+        streamed = None if weighed else find_retold_stream(serving[1], reference)
+    elif _is_same(serving, reference, cross):
         streamed = cross
     streamed = await look(streamed, serving[1]) if streamed is not cross else streamed
-    mine, yours = find_stream_divergences((serving[1], ours), (reference[1], theirs))
     yours = await look(yours, reference[1])
     return PromptAnswers(prompt, serving, reference, cross, streamed, mine, yours, looks, alone)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -53,7 +53,8 @@ class Violation:
     why: str
     """In words; empty where answers are private."""
     enforced: bool = True
-    """Whether the engine had to enforce the rule; it does not for a call that a model may make."""
+    """Whether the engine had to enforce the rule: it does not for a call that a model may make, nor
+    for what a grammar leaves out of a schema."""
 
     def line(self) -> str:
         """One line for the operator.
@@ -74,8 +75,14 @@ class Validity:
 
     @property
     def broken(self) -> Violation | None:
-        """What the serving arm's answers break and the reference's do not."""
-        return None if self.reference is not None else self.serving
+        """What the serving arm's answers break and the reference's do not.
+
+        A reference that breaks what no engine enforces says nothing of what it does.
+        """
+        if self.reference is None:
+            return self.serving
+        alone = self.serving is not None and self.serving.enforced and not self.reference.enforced
+        return self.serving if alone else None
 
 
 _Judge = Callable[[Answer], Violation | None]
@@ -92,8 +99,10 @@ def judge_validity(
         return Validity(_first(map(judge, serving)), _first(map(judge, reference)))
 
 
-def _first(found: Any) -> Violation | None:
-    return next((one for one in found if one is not None), None)
+def _first(found: Iterable[Violation | None]) -> Violation | None:
+    """The first one that the engine had to prevent, else the first."""
+    every = [one for one in found if one is not None]
+    return next((one for one in every if one.enforced), every[0] if every else None)
 
 
 def is_constrained(prompt: Prompt) -> bool:
@@ -191,9 +200,7 @@ def _judge_grammar(value: Any) -> _Judge | None:
     except ImportError:
         return None
     try:
-        names = [chr(code) for code in range(128)]
-        compiler = xgrammar.GrammarCompiler(xgrammar.TokenizerInfo(names))
-        compiled = compiler.compile_grammar(str(value))
+        compiled = _grammar_compiler().compile_grammar(str(value))
     except RuntimeError:
         return None  # of another dialect
 
@@ -211,6 +218,14 @@ def _judge_grammar(value: Any) -> _Judge | None:
         return Violation("$", "grammar", f"{_quote(answer.text)} is not of the grammar")
 
     return judge
+
+
+def _grammar_compiler() -> Any:
+    """xgrammar's, of a vocabulary of characters: what it accepts depends on no tokenizer."""
+    import xgrammar
+
+    names = [chr(code) for code in range(128)]
+    return xgrammar.GrammarCompiler(xgrammar.TokenizerInfo(names))
 
 
 _RULES: Mapping[str, Callable[[Any], _Judge | None]] = {
@@ -246,7 +261,7 @@ def _judge_calls(
                 last = cut and number == len(answer.calls) - 1
                 found = _judge_call(call, tools, prefix, cut=last)
                 if found is not None:
-                    return replace(found, enforced=required)
+                    return replace(found, enforced=required and found.enforced)
     except TooMuch:
         pass
     return None
@@ -283,7 +298,8 @@ def _check_text(text: str, schema: _Schema, *, cut: bool) -> Violation | None:
         if cut and _is_beginning(text):
             return None
         return Violation("$", "json", f"{_quote(text)} is not JSON: {error}")
-    return schema.check(value)
+    found = schema.check(value)
+    return found and replace(found, enforced=schema.forbids(text))
 
 
 def _is_beginning(text: str) -> bool:
@@ -340,6 +356,32 @@ class _Schema:
             return bound_validator(kind)(without_dialects(schema), registry=Registry())
         except _find_no_schema():
             return None  # the engine has its own view of such a schema
+
+    @cached_property
+    def _grammar(self) -> Any:
+        """What xgrammar, vLLM's default, makes of it; None where that is nothing, or not known."""
+        try:
+            text = json.dumps(self._schema)
+            if len(text) > _LONGEST_GRAMMAR:
+                return None
+            return _grammar_compiler().compile_json_schema(text)
+        except (ImportError, RuntimeError, *_NO_SCHEMA):
+            return None
+
+    def forbids(self, text: str) -> bool:
+        """Whether a grammar made of it lets no such `text` through, a whole answer or a part of
+        one: some keywords, and some together, are left out of it. True where nobody can tell."""
+        if self._grammar is None:
+            return True
+        import xgrammar
+
+        matcher = xgrammar.GrammarMatcher(self._grammar, terminate_without_stop_token=True)
+        try:
+            with bounded_effort():
+                accepted = accept_by_pieces(matcher.accept_string, text.strip(), _PIECE)
+        except TooMuch:
+            return True
+        return not (accepted and matcher.is_terminated())
 
     def check(self, value: Any) -> Violation | None:
         """Where `value` breaks it; None as well where nobody can tell."""

@@ -211,6 +211,49 @@ def test_what_both_arms_break_is_no_matter_of_speculation() -> None:
     assert both.broken is None
 
 
+DEPENDENT = {
+    "type": "object",
+    "properties": {"a": {"type": "integer"}, "ü": {"type": "string"}},
+    "dependentRequired": {"ü": ["a"]},
+}
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "enforced"),
+    [
+        (DEPENDENT, '{"ü": "ä"}', False),
+        (DEPENDENT, '{"a": "x"}', True),
+        (DEPENDENT, '{"ü": 1}', True),
+        (DEPENDENT, "x", True),
+        ({"type": "array", "items": {"type": "integer"}, "uniqueItems": True}, "[1, 1]", False),
+        ({"not": {"type": "string"}}, '"x"', False),
+        ({"type": "string", "pattern": "^a+$", "maxLength": 2}, '"aaa"', False),
+        ({"type": "string", "pattern": "^a+$", "maxLength": 2}, '"b"', True),
+        ({"type": "integer", "minimum": 5}, " 3 ", True),
+    ],
+)
+def test_what_a_grammar_leaves_out_of_a_schema_is_no_rule_of_the_engine(
+    schema: dict[str, Any], text: str, enforced: bool
+) -> None:
+    found = violation(prompt(structured_outputs={"json": schema}), answer(text))
+    assert found is not None
+    assert found.enforced == enforced
+
+
+def test_a_reference_that_breaks_what_nobody_enforces_hides_no_broken_grammar() -> None:
+    asked = prompt(structured_outputs={"json": DEPENDENT})
+    free, bound = answer('{"ü": "ä"}'), answer("I am no JSON")
+    found = judge_validity(asked, [free, bound], [free, free])
+    assert found is not None
+    assert found.broken == found.serving
+    assert found.serving is not None
+    assert found.serving.rule == "json"
+    for serving, reference in ((free, free), (bound, bound), (free, bound)):
+        found = judge_validity(asked, [serving], [reference])
+        assert found is not None
+        assert found.broken is None
+
+
 @pytest.mark.parametrize(
     "body",
     [
