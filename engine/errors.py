@@ -13,6 +13,7 @@
         ├── BadPage           /metrics answered with something that is not its format
         ├── Unsupported       this engine cannot do it: the reason and the remedy
         ├── Conflict          someone else changed the engine first
+        ├── LeftTurned        what was turned for a while could not be taken back
         └── StartFailed       the engine's process ended before it was ready
 
 A message is one line that says what happened, where, and what to do.
@@ -30,7 +31,8 @@ from typing import Any
 class SpecdeckError(Exception):
     """The root: `str(error)` is the one line that a user reads."""
 
-    exit_code = 1
+    exit_code = 70
+    """EX_SOFTWARE of sysexits.h: an error of no kind must not be taken for a check that failed."""
 
     def __init__(self, message: str, *, remedy: str | None = None) -> None:
         super().__init__(message)
@@ -196,6 +198,12 @@ class Unsupported(EngineError):
 
 class Conflict(EngineError):
     """The engine's control state changed since it was last read."""
+
+
+class LeftTurned(EngineError):
+    """What was turned for a while could not be taken back, or may not have been."""
+
+    exit_code = 1
 
 
 class StartFailed(EngineError):

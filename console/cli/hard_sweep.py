@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from specdeck.console.cli.audit import UserAudit
@@ -19,6 +20,8 @@ from specdeck.console.cli.sweep_report import (
     SweepScreen,
     curve_lines,
     hard_lines,
+    has_to_tell,
+    print_outcome,
     verdict_lines,
 )
 from specdeck.engine.config.loader import load as load_config
@@ -113,11 +116,15 @@ async def sweep_hard(
         )
         try:
             await _follow(work, own)
+        except SpecdeckError as error:  # of the other engine; what follows may end in another one
+            if (cut := work.outcome) is not None and cut.sweep.failure is not None:
+                log(f"specdeck: {error.line()}")
+            raise
         finally:
             outcome = work.outcome
             if outcome is not None:
                 _keep(ours, outcome, own)
-                _print(outcome, as_json=as_json)
+                print_outcome(outcome.sweep, partial(_print, outcome, as_json=as_json))
     if outcome is not None and outcome.sweep.error is not None:
         raise outcome.sweep.error
     return 0
@@ -181,7 +188,7 @@ def _keep(ours: Access, outcome: HardOutcome, own: OwnLoad) -> None:
 
 def _print(outcome: HardOutcome, *, as_json: bool) -> None:
     swept = outcome.sweep
-    if not swept.visits and not (as_json and swept.interrupted):
+    if not has_to_tell(swept, as_json=as_json):
         return
     if as_json:
         emit(outcome.as_json())

@@ -34,9 +34,6 @@ from specdeck.engine.files import NO_ROOM
 if TYPE_CHECKING:
     from specdeck.console.cli.typed_credentials import TypedCredentials
 
-OWN_FAILURE = 70
-"""EX_SOFTWARE of sysexits.h: a script must not take it for a check that failed."""
-
 _LOST = {*NO_ROOM, errno.EFBIG, errno.EIO}
 """What becomes of output that its place has no room for; no file is named then."""
 
@@ -191,14 +188,12 @@ def outcome(arguments: Sequence[str]) -> int:
 
 def _fail(failure: SpecdeckError, typed: TypedCredentials, *, as_json: bool) -> int:
     """Says what went wrong, a line for each error; returns the exit code."""
-    # An error of no kind, such as a full disk, has 1, which is a failed check's.
-    code = OWN_FAILURE if failure.exit_code == 1 else failure.exit_code
     for error in failure.errors if isinstance(failure, ConfigError) else (failure,):
         log(f"specdeck: {typed.hide(' '.join(error.line().split()))}")
     if as_json:
         with suppress(OSError):
-            emit({"error": typed.hide_all(failure.as_json()) | {"exit_code": code}})
-    return code
+            emit({"error": typed.hide_all(failure.as_json())})
+    return failure.exit_code
 
 
 def _from_click(error: click.ClickException) -> UsageError:

@@ -37,16 +37,19 @@ async def print_at_end(
 ) -> AsyncIterator[None]:
     """Within it a measurement is made by `client`, which is closed after it.
 
-    What it came to is printed however it ended, also at a signal. Raises what stopped it, and
-    NotAnEngine for a server that is no vLLM.
+    What it came to is printed however it ended, also at a signal. Raises what `print_outcome`
+    does in place of that signal, else what stopped it, and NotAnEngine for a server that is no
+    vLLM.
     """
     try:
         async with require_vllm(client):
             yield
     finally:
         outcome = work.outcome
-        if outcome is not None:
-            print_outcome(outcome)
-        await client.close()
+        try:
+            if outcome is not None:
+                print_outcome(outcome)
+        finally:
+            await client.close()
     if outcome is not None and outcome.error is not None:
         raise outcome.error

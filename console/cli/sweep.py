@@ -17,7 +17,14 @@ from specdeck.console.cli.hard_sweep import STEADY, STREAMS, OwnLoad, sweep_hard
 from specdeck.console.cli.measurement import print_at_end
 from specdeck.console.cli.operator import find_operator
 from specdeck.console.cli.output import emit, log, print_lines
-from specdeck.console.cli.sweep_report import WIDEST, SweepScreen, curve_lines, verdict_lines
+from specdeck.console.cli.sweep_report import (
+    WIDEST,
+    SweepScreen,
+    curve_lines,
+    has_to_tell,
+    print_outcome,
+    verdict_lines,
+)
 from specdeck.engine.client import event_loop
 from specdeck.engine.errors import UsageError
 from specdeck.engine.operations.calibration import CALIBRATION_S, CalibrationRequest
@@ -108,7 +115,8 @@ def command(
     Rounds are interleaved in random order, so that a drift of the load hits every k alike.
     The engine is left as it was found, also on Ctrl-C; if the sweep is killed, the engine
     takes k back by itself within 10 s. Without traffic, and when somebody else turns a knob
-    meanwhile, the sweep stops and exits with 3.
+    meanwhile, the sweep stops and exits with 3. One that could not give k back, or cannot tell,
+    exits with 1, also on Ctrl-C, and says what the engine has and which command puts it back.
 
     With --calibrate it is the other way round: the engine must have no requests, its policy's cost
     model learns from dummy steps, and the first request that comes ends it (exit 3).
@@ -200,8 +208,12 @@ def _announcement(plan: Plan, wanted: SweepRequest) -> str:
 
 
 def _print(outcome: SweepOutcome, *, as_json: bool) -> None:
-    # A script that interrupts a sweep is told what it came to, also when that is nothing yet.
-    if not outcome.visits and not (as_json and outcome.interrupted):
+    """Prints what it came to; raises LeftTurned where the engine may be left turned."""
+    print_outcome(outcome, partial(_print_result, outcome, as_json=as_json))
+
+
+def _print_result(outcome: SweepOutcome, *, as_json: bool) -> None:
+    if not has_to_tell(outcome, as_json=as_json):
         return
     if as_json:
         emit(outcome.as_json())

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from specdeck.console.cli.output import draw_lines, log
+from specdeck.console.cli.output import discard_stdout, draw_lines, log
 from specdeck.console.widgets.blocks import whisker
 from specdeck.engine.operations.hard_sweep import (
     PARAMETER,
@@ -19,6 +19,7 @@ from specdeck.engine.operations.hard_sweep import (
 from specdeck.engine.policy.table import span
 from specdeck.engine.protocol.tuning import Interval
 from specdeck.engine.sweep.analysis import Analysis, Optimum, SweepOutcome, schedule_line
+from specdeck.engine.sweep.ending import knob_words
 from specdeck.engine.sweep.hard import HardComparison
 from specdeck.engine.sweep.runner import SweepProgress, VisitDone, Visiting, WaitingForTraffic
 from specdeck.engine.text import format_duration
@@ -250,18 +251,49 @@ def _work_line(outcome: SweepOutcome) -> str:
 
 
 def _engine_line(outcome: SweepOutcome) -> str:
-    before, after = knobs(outcome.before), outcome.after
+    before, after = knob_words(outcome.before), outcome.after
     if outcome.restored:
         return f"engine     as it was found: {before}"
     if after is None:
         return f"engine     not known; it was found with {before}"
-    return f"engine     {knobs(after)}; it was found with {before}"
+    return f"engine     {knob_words(after)}; it was found with {before}"
 
 
-def knobs(found: Mapping[str, int | str]) -> str:
-    """Knobs and values.
+def has_to_tell(outcome: SweepOutcome, *, as_json: bool) -> bool:
+    """Whether its result is printed, and not only why there is none.
 
-    >>> knobs({"k": 3, "mode": "speculate", "policy": "fixed", "fallback": "warm"})
-    'k=3 mode=speculate policy=fixed'
+    A script that interrupts a sweep is told what it came to, also when that is nothing yet.
     """
-    return " ".join(f"{name}={value}" for name, value in found.items() if name != "fallback")
+    is_cut = outcome.interrupted or outcome.failure is not None
+    return bool(outcome.visits) or (as_json and is_cut)
+
+
+def print_outcome(outcome: SweepOutcome, print_it: Callable[[], None]) -> None:
+    """Has a sweep printed; raises LeftTurned, whatever else went wrong, where it could not give
+    the engine back."""
+    failure = outcome.failure
+    try:
+        print_it()
+    except OSError as error:  # of a pipe that nobody reads as well: this must not go unsaid
+        if failure is None:
+            raise
+        log(f"specdeck: the result cannot be written: {error.strerror or type(error).__name__}")
+        discard_stdout()
+    for line in left_lines(outcome):
+        log(f"specdeck: {line}")
+    if failure is not None:
+        if outcome.error is not None:
+            log(f"specdeck: {outcome.error.line()}")
+        raise failure
+
+
+def left_lines(outcome: SweepOutcome) -> list[str]:
+    """What of the engine is otherwise than it was found, where that is not the sweep's doing."""
+    ending, lines = outcome.ending, []
+    if ending.left in ("changed", "restarted") and outcome.after is not None:
+        whose = "somebody else has set" if ending.left == "changed" else "the engine came up with"
+        back = f": `{outcome.undo}` makes it as it was found" if outcome.undo else ""
+        lines.append(f"{whose} {knob_words(outcome.after)}, which stays{back}")
+    if ending.has_breaker_opened:
+        lines.append(f"the breaker is {ending.breaker} since the sweep: `{outcome.undo}`")
+    return lines

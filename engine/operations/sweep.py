@@ -19,7 +19,7 @@ from typing import Any
 from specdeck.engine.client.retry import Retry
 from specdeck.engine.errors import SpecdeckError, Stalled
 from specdeck.engine.operations.assignments import format_undo
-from specdeck.engine.store.audit import Action
+from specdeck.engine.store.audit import Action, Outcome
 from specdeck.engine.sweep.analysis import SweepOutcome
 from specdeck.engine.sweep.plan import LEASE_S, Plan, every_k, plan, refuse
 from specdeck.engine.sweep.runner import (
@@ -92,9 +92,14 @@ class Sweep:
     @property
     def outcome(self) -> SweepOutcome | None:
         """What it has come to by now; None before it is planned."""
-        if self._runner is None:
-            return None
-        return self._runner.outcome(self._url, error=self._error, interrupted=self._interrupted)
+        return None if self._runner is None else self._outcome(self._runner)
+
+    def _outcome(self, runner: SweepRunner) -> SweepOutcome:
+        found = runner.outcome(self._url, error=self._error, interrupted=self._interrupted)
+        knobs: dict[str, Any] = dict(runner.before)
+        if found.ending.has_breaker_opened:
+            knobs["breaker"] = runner.found.breaker
+        return replace(found, undo=format_undo(self._url, knobs))
 
     async def events(self) -> AsyncGenerator[SweepEvent, None]:
         """Everything that happens, as it happens.
@@ -117,7 +122,7 @@ class Sweep:
             raise
         finally:
             self._record_end(runner)
-        yield runner.outcome(self._url, error=self._error)
+        yield self._outcome(runner)
 
     async def _prepare(self) -> SweepRunner:
         retry = Retry(LEASE_S, clock=self._clock, sleep=self._sleep)
@@ -147,19 +152,26 @@ class Sweep:
         """What the engine was left with, and the optimum."""
         if not self._recorded:
             return
-        outcome = runner.outcome(self._url, error=self._error, interrupted=self._interrupted)
-        best = outcome.analysis.best_k
+        outcome = self._outcome(runner)
+        best, ending, after = outcome.analysis.best_k, outcome.ending, outcome.after
         found = outcome.stopped or ("no optimum" if best is None else f"best k={best}")
-        reason = f"end of {runner.reason}: {found}"
-        self._write(runner, {"k": _ks(runner.plan)}, dict(outcome.after or {}), reason)
+        left = f"; {ending.line(after)}" if ending.is_left_turned else ""
+        came: Outcome = "unknown" if ending.left == "unknown" else "applied"
+        reason = f"end of {runner.reason}: {found}{left}"
+        self._write(runner, {"k": _ks(runner.plan)}, dict(after or {}), reason, came)
 
     def _write(
-        self, runner: SweepRunner, before: dict[str, Any], after: dict[str, Any], reason: str
+        self,
+        runner: SweepRunner,
+        before: dict[str, Any],
+        after: dict[str, Any],
+        reason: str,
+        came: Outcome = "applied",
     ) -> None:
         undo = format_undo(self._url, dict(runner.before))
         action = Action(
             self._wall(), runner.who, self._url, self._name, before, after, undo,
-            runner.found.instance, reason, origin="sweep",
+            runner.found.instance, reason, origin="sweep", outcome=came,
         )  # fmt: skip
         try:
             self._record(action)

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from specdeck.engine.errors import SpecdeckError
+from specdeck.engine.errors import LeftTurned, SpecdeckError
 from specdeck.engine.metrics.draft_length import exceeds
 from specdeck.engine.policy.intervals import Mean, Work, gain, rate, ratio
 from specdeck.engine.policy.step import Step
 from specdeck.engine.policy.table import BOUNDS, bucket, first, span
 from specdeck.engine.protocol.tuning import Interval
+from specdeck.engine.sweep.ending import UNTOUCHED, Ending
 from specdeck.engine.sweep.plan import Plan
 
 LEAST_S = 0.15
@@ -274,6 +275,10 @@ class SweepOutcome:
     """Why it could not go on; None when it was completed or interrupted."""
     interrupted: bool = False
     """Whether whoever asked for it gave it up."""
+    ending: Ending = UNTOUCHED
+    """How the engine was left."""
+    undo: str = ""
+    """The command that makes the engine as it was found; empty where none can be given."""
 
     @property
     def complete(self) -> bool:
@@ -291,6 +296,14 @@ class SweepOutcome:
     def restored(self) -> bool | None:
         """Whether the engine is as it was found; None when that is not known."""
         return None if self.after is None else self.after == self.before
+
+    @property
+    def failure(self) -> LeftTurned | None:
+        """What whoever asked for it has to know and do, where the engine may be left turned."""
+        if not self.ending.is_left_turned:
+            return None
+        back = f"`{self.undo}` makes it as it was found" if self.undo else None
+        return LeftTurned(self.ending.line(self.after), remedy=back)
 
     @property
     def schedule(self) -> list[list[int]] | None:
@@ -318,6 +331,9 @@ class SweepOutcome:
             "before": self.before,
             "after": self.after,
             "restored": self.restored,
+            "left": self.ending.left,
+            "breaker": self.ending.breaker,
+            "undo": self.undo,
             "notices": list(self.notices),
         }
 

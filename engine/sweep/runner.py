@@ -14,7 +14,16 @@ from random import Random
 from typing import Any, Protocol, TypeVar
 
 from specdeck.engine.client.retry import Retry
-from specdeck.engine.errors import Conflict, EngineError, SpecdeckError, Stalled, UsageError
+from specdeck.engine.errors import (
+    Conflict,
+    EngineError,
+    SpecdeckError,
+    Stalled,
+    Unauthorized,
+    Unreachable,
+    Unsupported,
+    UsageError,
+)
 from specdeck.engine.policy.step import Step
 from specdeck.engine.protocol.messages import STEPS_IN_FLIGHT, AppliedChange, Change, EngineState
 from specdeck.engine.sweep.analysis import (
@@ -24,19 +33,23 @@ from specdeck.engine.sweep.analysis import (
     analyse,
     max_num_seqs,
 )
-from specdeck.engine.sweep.plan import Plan
+from specdeck.engine.sweep.ending import Ending, Left
+from specdeck.engine.sweep.plan import LEASE_S, Plan
 from specdeck.engine.text import format_changes
 
 POLL_S = 0.25
 PATIENCE_S = 10.0
 """How long an engine without traffic is waited for."""
-RESTORE_S = 8.0
-"""How long giving k back may take, before it is left to the lease."""
+RESTORE_S = LEASE_S + 0.5
+"""How long giving k back may take: the engine does so by itself once the lease is over, which is
+waited for where the engine cannot be asked."""
 PAUSED = "the engine core paused, and was asked again"
 """The notice of a sweep that went on after a pause."""
 _MOST_NOTICES = 20
 _RELEASE_S = 0.001
-_TICKS = 20
+_LATE_S = 5.0
+"""How long after it was asked for a change may still be made: the engine refuses what it gets to
+later."""
 
 _T = TypeVar("_T")
 
@@ -133,7 +146,46 @@ class SweepRunner:
         self._ours = False
         """Whether the knobs may be as we have turned them: not before the first change, and
         not once somebody else has steered."""
+        self._has_turned = False
+        """Whether the engine was asked for any change."""
+        self._asked_at: float | None = None
+        """When a change was asked for that has not been answered; None where all are."""
+        self._others = False
+        """Whether somebody else was seen to steer."""
+        self._final: EngineState | None = None
+        """The engine at the last look at the end; None where it gave no answer."""
+        self._final_error: SpecdeckError | None = None
+        """What kept the engine from being given back, or looked at."""
         self._renewed = 0.0
+
+    @property
+    def ending(self) -> Ending:
+        """How the engine was left, or would be at this moment."""
+        if not self._has_turned:
+            return Ending()
+        state, left = self._final, self._left
+        is_open = left in ("not_restored", "unknown")
+        lease_s = max(0.0, self._renewed + self.plan.lease_s - self._clock())
+        if state is not None:
+            lease_s = 0.0 if state.lease is None else state.lease.seconds_left
+        return Ending(
+            left,
+            None if state is None else state.breaker,
+            self.found.breaker == "closed" and state is not None and state.breaker != "closed",
+            lease_s if is_open and lease_s else None,
+            self._final_error if is_open else None,
+        )
+
+    @property
+    def _left(self) -> Left:
+        state = self._final
+        if state is None:
+            return "unknown"
+        if state.instance != self.found.instance:
+            return "restarted"
+        if knobs(state) == self.before:
+            return "restored"
+        return "changed" if self._others else "not_restored"
 
     @property
     def before(self) -> KnobValues:
@@ -179,6 +231,7 @@ class SweepRunner:
             notices=tuple(self.notices),
             error=error,
             interrupted=interrupted,
+            ending=self.ending,
         )
 
     def _progress(self, k: int | None) -> SweepProgress:
@@ -279,12 +332,18 @@ class SweepRunner:
             expect_version=self._version,
             origin="sweep",
         )
-        self._renewed, self._ours = self._clock(), True
+        had_turned, self._has_turned = self._has_turned, True
+        self._renewed = self._asked_at = self._clock()
+        self._ours = True
         try:
             applied = await self._put(change)
-        except Conflict as error:
-            raise await self._conflict(error) from None
-        self._version = applied.version
+        except (Conflict, Unauthorized, Unsupported, UsageError) as error:  # nothing was turned
+            self._ours = self._has_turned = had_turned
+            self._asked_at = None
+            if isinstance(error, Conflict):
+                raise await self._conflict(error) from None
+            raise
+        self._version, self._asked_at = applied.version, None
         return applied
 
     async def _renew(self) -> None:
@@ -307,10 +366,14 @@ class SweepRunner:
             raise self._restart_error()
         if state.version != self._version:
             self._ours = False
+            self._note_others(state)
             raise _change_error(state)
         lease = state.lease
+        if lease is None and self._clock() >= self._renewed + self.plan.lease_s:
+            self._ours = False  # taken back to what was in force anyway, which is no version
+            raise _lease_error()
         if lease is None or (lease.k, lease.mode) != (self.found.k_set, self.found.mode):
-            self._ours = False
+            self._ours, self._others = False, True
             raise _kept_k_error(state)
         if visit.visit() is None or visit.work.seconds < self.plan.measure_s / 4:
             raise _idle_error(self.plan.measure_s + PATIENCE_S)
@@ -329,35 +392,79 @@ class SweepRunner:
             state = await self._state()
         except SpecdeckError:
             return error
-        return (
-            self._restart_error() if state.instance != self.found.instance else _change_error(state)
-        )
+        if state.instance != self.found.instance:
+            return self._restart_error()
+        if state.version == self._version and state.lease is None:
+            return _lease_error()
+        last = state.last_change
+        self._others |= last is None or last.origin != "lease"  # whoever it is, we were refused
+        return _change_error(state)
 
     def _restart_error(self) -> EngineError:
         self._ours = False
         return EngineError("the engine was restarted during the sweep", remedy="sweep it again")
 
     async def _restore(self) -> None:
-        """Gives the knobs back at once by letting the lease end."""
+        """Gives the knobs back at once by letting the lease end, and looks whether they are."""
         try:
             async with asyncio.timeout(RESTORE_S):
                 await self._give_back()
-        except (SpecdeckError, TimeoutError):
-            self.notices.append(
-                f"the engine could not be asked to restore k: it does so by itself within "
-                f"{self.plan.lease_s:.0f} s"
-            )
+        except SpecdeckError as error:
+            self._final_error = self._final_error or error
+        except TimeoutError:
+            self._final_error = self._final_error or Unreachable("the engine gives no answer")
+        self.after = None if self._final is None else knobs(self._final)
 
     async def _give_back(self) -> None:
-        state = await self._state()
-        if self._ours and self._turned_last(state):
-            await self._release(state.version)
-            for _ in range(_TICKS):
-                state = await self._state()
-                if state.lease is None:
-                    break
-                await self._sleep(POLL_S / 5)
-        self.after = knobs(state)
+        """Looks until the engine is given back, or nothing more can come of it."""
+        ends, is_asked = self._clock(), False
+        if self._has_turned:
+            ends += RESTORE_S
+        while True:
+            state = await self._look(ends)
+            self._note_others(state)
+            if not is_asked and self._ours and self._turned_last(state):
+                is_asked = True
+                try:
+                    await self._release(state.version)
+                except SpecdeckError as error:
+                    self._final_error = error
+                continue
+            if not self._is_pending(state) or self._clock() >= ends:
+                return
+            await self._sleep(POLL_S / 5)
+
+    async def _look(self, ends: float) -> EngineState:
+        """The engine's state; one that gives no answer is asked again until `ends`."""
+        while True:
+            try:
+                self._final = await self._engine.state()
+            except Unreachable:
+                self._final = None
+                if self._clock() >= ends:
+                    raise
+                await self._sleep(POLL_S)
+            else:
+                return self._final
+
+    def _is_pending(self, state: EngineState) -> bool:
+        """Whether a lease that may be the sweep's goes on, or a change may still be made."""
+        now = self._clock()
+        if not self._has_turned or state.instance != self.found.instance:
+            return False
+        if state.lease is not None:
+            return state.lease.seconds_left <= self._renewed + self.plan.lease_s - now + 1.0
+        is_late = self._asked_at is not None and now < self._asked_at + _LATE_S
+        return is_late and state.version == self._version
+
+    def _note_others(self, state: EngineState) -> None:
+        """Keeps in mind that the last change was somebody else's."""
+        last = state.last_change
+        if last is None or state.version == self._version:
+            return
+        is_ours = last.who == self.who and last.reason in (self.reason, self._end_reason)
+        if not is_ours and last.origin != "lease":
+            self._others = True
 
     def _turned_last(self, state: EngineState) -> bool:
         """Whether the lease is ours; a request that was cut short may have been fulfilled."""
@@ -367,12 +474,16 @@ class SweepRunner:
         same = count == 0 or (count == 1 and ours)
         return same and state.instance == self.found.instance and state.lease is not None
 
+    @property
+    def _end_reason(self) -> str:
+        return f"end of {self.reason}"
+
     async def _release(self, version: int) -> None:
         """Ends the lease now."""
         cancel = Change(
             cancel=True,
             who=self.who,
-            reason=f"end of {self.reason}",
+            reason=self._end_reason,
             expect_version=version,
             origin="sweep",
         )
@@ -418,9 +529,13 @@ def _change_error(state: EngineState) -> Conflict:
             "somebody else is changing the engine", remedy="agree on who does, sweep again"
         )
     if change.origin == "lease":
-        return Conflict("the sweep's lease ran out before it was renewed", remedy="sweep again")
+        return _lease_error()
     what = format_changes(change.before, change.after, moved_only=True) or "the engine"
     return Conflict(f"{change.who} changed {what} during the sweep", remedy="sweep again")
+
+
+def _lease_error() -> Conflict:
+    return Conflict("the sweep's lease ran out before it was renewed", remedy="sweep again")
 
 
 def _kept_k_error(state: EngineState) -> Conflict:

@@ -33,6 +33,10 @@ class SweptEngine:
         self.first = replace(state, capabilities=ABLE)
         self.here = self.first
         self.ends: float | None = None
+        self.back = self.first
+        """Has the knobs that the lease goes back to."""
+        self.keeps_knobs = False
+        """Whether the end of a lease takes nothing back."""
         self.changes: list[Change] = []
         self.idle = False
         self.found: dict[str, Any] = {}
@@ -59,12 +63,19 @@ class SweptEngine:
 
     def _expire(self) -> None:
         if self.ends is not None and self.now >= self.ends:
-            self.turned(self.first.k_set, "specdeck", "the lease ran out", "lease")
-            self.here = replace(self.here, mode=self.first.mode, policy=self.first.policy)
+            self.ends, back = None, self.back
+            if not self.keeps_knobs:
+                self._turn(back.k_set, "specdeck", "the lease ran out", "lease")
+                self.here = replace(self.here, mode=back.mode, policy=back.policy)
+
+    def turned(self, k: int, who: str, reason: str) -> None:
+        """Somebody turns k for good, which the end of a lease does not take back."""
+        self._turn(k, who, reason, "operator")
+        self.back = replace(self.back, k=k, k_set=k, policy="fixed")
+        if (self.back.mode, self.back.policy) == (self.here.mode, self.here.policy):
             self.ends = None
 
-    def turned(self, k: int, who: str, reason: str, origin: Origin = "operator") -> None:
-        """Somebody turns k."""
+    def _turn(self, k: int, who: str, reason: str, origin: Origin) -> None:
         last = LastChange(0.0, who, reason, {"k": self.here.k_set}, {"k": k}, origin)
         self.here = replace(
             self.here, k=k, k_set=k, version=self.here.version + 1, last_change=last
@@ -72,7 +83,7 @@ class SweptEngine:
 
     async def state(self) -> EngineState:
         self._expire()
-        back = (self.first.k_set, self.first.mode)
+        back = (self.back.k_set, self.back.mode)
         left = None if self.ends is None else Lease(self.ends - self.now, *back)
         return replace(self.here, **{"step": self.step, "lease": left, **self.found})
 
@@ -97,6 +108,8 @@ class SweptEngine:
             raise Conflict("the engine is at another version")
         if change.cancel and not self.knows_cancel:
             raise UsageError("unknown key 'cancel'")
+        if (change.cancel or change.renew) and self.ends is None:
+            raise Conflict("the lease has run out")
         self.changes.append(change)
         if change.cancel or change.renew:
             self.ends = self.now + (change.lease_s or 0.0)
@@ -104,11 +117,14 @@ class SweptEngine:
                 self._expire()
             return AppliedChange({}, {}, self.here.version, self.step)
         assert change.k is not None
+        own = self.here
         if change.policy or change.mode:
             self.here = replace(
                 self.here, policy=change.policy or self.here.policy,
                 mode=change.mode or self.here.mode,
             )  # fmt: skip
-        self.turned(change.k, change.who or "", change.reason or "")
+        if self.ends is None:
+            self.back = own
+        self._turn(change.k, change.who or "", change.reason or "", change.origin)
         self.ends = self.now + (change.lease_s or 0.0)
         return AppliedChange({}, change.knobs(), self.here.version, self.step)

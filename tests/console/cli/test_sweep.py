@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from tests.support.escapes import PLANTED, assert_harmless
 
-from specdeck.console.cli.common import until_signal
+from specdeck.console.cli.common import open_user_store, until_signal
 from specdeck.console.cli.engines import Access
 from specdeck.console.cli.first_and_last import INTERRUPTED
 from specdeck.console.cli.main import outcome
@@ -23,16 +23,20 @@ from specdeck.console.cli.sweep_report import (
     SweepScreen,
     curve_lines,
     hard_lines,
+    left_lines,
+    print_outcome,
     verdict_lines,
 )
 from specdeck.console.screens.tuning.view import sweep_curve
 from specdeck.console.state.tuning import SweepRun, describe_end
+from specdeck.engine.errors import LeftTurned
 from specdeck.engine.operations.hard_sweep import HardOutcome
 from specdeck.engine.operations.sweep import SweepRequest
 from specdeck.engine.policy.intervals import Mean
 from specdeck.engine.policy.step import Step
 from specdeck.engine.protocol.messages import AppliedChange, Capability, Change, LastChange, Lease
 from specdeck.engine.protocol.tuning import Interval as Gain
+from specdeck.engine.store.audit import AuditLog
 from specdeck.engine.sweep.analysis import (
     Analysis,
     KnobValues,
@@ -41,6 +45,7 @@ from specdeck.engine.sweep.analysis import (
     SweepPoint,
     VisitSums,
 )
+from specdeck.engine.sweep.ending import Ending
 from specdeck.engine.sweep.hard import HardComparison
 from specdeck.engine.sweep.plan import Plan
 from specdeck.engine.sweep.runner import SweepProgress, VisitDone, Visiting
@@ -236,6 +241,8 @@ class InterruptedEngine:
         able = (Capability("live_k", True), Capability("target_only", True))
         self.now, self.first = replace(state, capabilities=able), state
         self.looks, self.last = 0, last
+        self.gives_back = True
+        """Whether the end of the lease takes k back."""
 
     async def state(self) -> EngineState:
         return self.now
@@ -256,7 +263,9 @@ class InterruptedEngine:
 
     async def put(self, change: Change) -> AppliedChange:
         if change.cancel:
-            self.now = replace(self.now, lease=None)
+            back = self.first if self.gives_back else self.now
+            self.now = replace(self.now, k=back.k, k_set=back.k_set, lease=None,
+                               version=self.now.version + 1, last_change=None)  # fmt: skip
         elif change.k is not None:
             last = LastChange(0.0, change.who or "", change.reason or "", {}, {})
             lease = Lease(8.0, self.first.k_set, self.first.mode)
@@ -285,6 +294,85 @@ async def test_an_interrupted_sweep_prints_what_it_found_as_json(
     document = json.loads(capsys.readouterr().out)
     assert (document["stopped"], document["complete"]) == ("interrupted", False)
     assert len(document["visits"]) == visits
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+async def test_an_interrupted_sweep_that_cannot_give_k_back_exits_with_1(
+    as_json: bool,
+    kit: type[Kit],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("SPECDECK_HOME", str(tmp_path))
+    engine = InterruptedEngine(replace(kit.state, lease=None, trial=None), 6)
+    engine.gives_back = False
+    monkeypatch.setattr(Access, "client", lambda self: cast("EngineClient", engine))
+    work = sweep(Access(engine.url), SweepRequest("ann", (0, 1), 1.0, 3), as_json=as_json)
+    with pytest.raises(LeftTurned) as left:
+        await until_signal(work)
+    assert left.value.exit_code == 1
+    back = "specdeck set http://e:1 k=5 mode=speculate fallback=warm policy=fixed"
+    now = f"k={engine.now.k_set} mode=speculate policy=fixed"
+    assert left.value.line() == (
+        f"NOT given back: the engine has {now}: `{back}` makes it as it was found"
+    )
+    said = capsys.readouterr().out
+    if as_json:
+        found = json.loads(said)
+        assert (found["left"], found["restored"], found["undo"]) == ("not_restored", False, back)
+    else:
+        assert f"engine     {now}; it was found with k=5" in said
+    with open_user_store() as store:
+        (entry, _) = AuditLog(store).actions(engine.url)
+    assert entry.after["k"] == engine.now.k_set
+    assert f"NOT given back: the engine has {now}" in (entry.reason or "")
+
+
+def test_what_a_sweep_leaves_is_one_line_and_exit_code_1(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = replace(
+        found(), after={**KNOBS, "k": 2}, ending=Ending("not_restored"), undo="specdeck set e k=5"
+    )
+
+    async def end(*_: object, **__: object) -> int:
+        print_outcome(left, lambda: None)
+        return 0
+
+    monkeypatch.setattr("specdeck.console.cli.sweep.sweep", end)
+    assert outcome(["sweep", "127.0.0.1:9"]) == 1
+    assert capsys.readouterr().err == (
+        "specdeck: NOT given back: the engine has k=2 mode=speculate policy=fixed: "
+        "`specdeck set e k=5` makes it as it was found\n"
+    )
+
+
+def test_a_reader_who_has_had_enough_hides_nothing_that_is_left(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def print_it() -> None:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    left = replace(found(), after={**KNOBS, "k": 2}, ending=Ending("not_restored"))
+    with pytest.raises(LeftTurned):
+        print_outcome(left, print_it)
+    with pytest.raises(BrokenPipeError):
+        print_outcome(found(), print_it)
+
+
+@pytest.mark.parametrize(
+    ("ending", "words"),
+    [
+        (Ending("changed"), "somebody else has set k=2 mode=speculate policy=fixed, which stays"),
+        (Ending("restarted"), "the engine came up with k=2 mode=speculate policy=fixed"),
+        (Ending("restored", "open", True), "the breaker is open since the sweep: `specdeck set e"),
+    ],
+)
+def test_what_is_otherwise_without_the_sweep_s_doing_is_said(ending: Ending, words: str) -> None:
+    left = replace(found(), after={**KNOBS, "k": 2}, ending=ending, undo="specdeck set e k=5")
+    assert left.failure is None
+    assert words in "\n".join(left_lines(left))
 
 
 async def test_a_sweep_shows_harmlessly_what_an_engine_says_of_itself(

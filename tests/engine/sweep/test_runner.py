@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -14,7 +15,9 @@ from tests.support.swept_engine import SweptEngine
 from specdeck.engine.errors import (
     Conflict,
     EngineError,
+    NoReply,
     Stalled,
+    Unauthorized,
     Unreachable,
 )
 from specdeck.engine.protocol.messages import AppliedChange, Change, EngineState
@@ -230,20 +233,167 @@ async def test_visits_without_a_draft_are_told(make: Make) -> None:
 
 async def test_an_engine_that_goes_away_is_left_to_its_lease(make: Make) -> None:
     sweep, engine = make()
-    engine_state = engine.state
-
-    async def gone() -> EngineState:
-        if len(sweep.visited) == 2:
-            raise Unreachable("no answer")
-        return await engine_state()
-
-    engine.state = gone  # type: ignore[method-assign]  # it is stopped in the middle
+    goes_away(sweep, engine, for_s=3600.0)
     with pytest.raises(Unreachable):
         await run(sweep)
-    assert document(sweep)["restored"] is None
-    assert "by itself within 8 s" in sweep.notices[-1]
+    assert (document(sweep)["restored"], document(sweep)["left"]) == (None, "unknown")
+    failure = sweep.outcome("http://engine").failure
+    assert failure is not None
+    assert "not known whether k is given back: no answer; the engine was to do so" in failure.line()
     await engine.sleep(sweep.plan.lease_s)
     assert engine.here.k_set == 5
+
+
+async def test_an_engine_that_comes_back_is_seen_to_have_given_k_back(make: Make) -> None:
+    sweep, engine = make()
+    goes_away(sweep, engine, for_s=4.0)
+    with pytest.raises(Unreachable):
+        await run(sweep)
+    assert document(sweep)["left"] == "restored"
+    assert sweep.outcome("http://engine").failure is None
+    assert engine.here.k_set == 5
+
+
+def goes_away(sweep: SweepRunner, engine: SweptEngine, *, for_s: float) -> None:
+    """Has the engine answer nothing for a while after the second visit."""
+    state, put, ends = engine.state, engine.put, list[float]()
+
+    def look() -> None:
+        if len(sweep.visited) == 2 and not ends:
+            ends.append(engine.now + for_s)
+        if ends and engine.now < ends[0]:
+            raise Unreachable("no answer")
+
+    async def find_state() -> EngineState:
+        look()
+        return await state()
+
+    async def change(change: Change) -> AppliedChange:
+        look()
+        return await put(change)
+
+    engine.state, engine.put = find_state, change  # type: ignore[method-assign]
+
+
+async def test_knobs_that_the_engine_keeps_after_its_word_are_told(make: Make) -> None:
+    sweep, engine = make()
+    engine.keeps_knobs = True
+    await run(sweep)
+    found = sweep.outcome("http://engine")
+    assert (found.restored, found.ending.left) == (False, "not_restored")
+    assert found.failure is not None
+    assert f"NOT given back: the engine has k={engine.here.k_set}" in found.failure.line()
+
+
+@pytest.mark.parametrize(("keeps", "left"), [(False, "restored"), (True, "not_restored")])
+async def test_a_sweep_without_its_token_waits_for_its_lease(
+    keeps: bool, left: str, make: Make
+) -> None:
+    sweep, engine = make()
+    put, engine.keeps_knobs = engine.put, keeps
+
+    async def refuse(change: Change) -> AppliedChange:
+        if len(sweep.visited) == 2:
+            raise Unauthorized("the admin token is wrong")
+        return await put(change)
+
+    engine.put = refuse  # type: ignore[method-assign]  # the token is revoked
+    with pytest.raises(Unauthorized):
+        await run(sweep)
+    assert document(sweep)["left"] == left
+    failure = sweep.outcome("http://engine").failure
+    assert (failure is not None) == keeps
+    assert failure is None or "the admin token is wrong: the engine has k=" in str(failure)
+
+
+async def test_what_somebody_else_has_set_is_told_as_theirs(make: Make) -> None:
+    sweep, engine = make(policy="goodput", mode="target-only")
+
+    def bob() -> None:
+        if len(sweep.visited) == 2 and engine.back.k_set != 4:
+            engine.turned(4, "bob", "trying")
+
+    engine.meanwhile = bob
+    with pytest.raises(Conflict, match="bob changed k"):
+        await run(sweep)
+    found = sweep.outcome("http://engine")
+    assert (found.ending.left, found.failure) == ("changed", None)
+    assert found.after == {"k": 4, "mode": "target-only", "policy": "fixed", "fallback": "warm"}
+
+
+async def test_the_second_sweep_of_the_same_name_leaves_the_first_alone(make: Make) -> None:
+    first, engine = make()
+    second = SweepRunner(
+        engine, first.plan, engine.first, who="ann", clock=engine.clock, sleep=engine.sleep
+    )
+    begun = first.visits()
+    while not first.visited:
+        await anext(begun)
+    with pytest.raises(Conflict, match="ann changed k"):
+        await run(second)
+    assert document(second)["left"] == "untouched"
+    assert second.outcome("http://engine").failure is None
+    async for _ in begun:
+        pass
+    assert (document(first)["complete"], document(first)["left"]) == (True, "restored")
+
+
+async def test_a_first_change_that_is_made_late_is_given_back(make: Make) -> None:
+    sweep, engine = make()
+    put, late = engine.put, list[Change]()
+    look = engine.state
+
+    async def lose(change: Change) -> AppliedChange:
+        if late:
+            return await put(change)
+        late.append(change)
+        raise NoReply("closed the connection")
+
+    async def find_state() -> EngineState:
+        if late and engine.now > 2.0 and len(engine.changes) == 0:
+            await put(late[0])
+        return await look()
+
+    engine.put, engine.state = lose, find_state  # type: ignore[method-assign]
+    with pytest.raises(NoReply):
+        await run(sweep)
+    assert [change.cancel for change in engine.changes] == [False, True]
+    assert (engine.here.k_set, engine.ends, document(sweep)["left"]) == (5, None, "restored")
+
+
+async def test_a_breaker_that_opened_meanwhile_is_told(make: Make) -> None:
+    sweep, engine = make()
+
+    def open_breaker() -> None:
+        if len(sweep.visited) == 2:
+            engine.found = {"breaker": "open"}
+
+    engine.meanwhile = open_breaker
+    await run_into_error(sweep)
+    assert document(sweep)["left"] == "restored"
+    assert document(sweep)["breaker"] == "open"
+    assert sweep.ending.has_breaker_opened
+
+
+async def run_into_error(sweep: SweepRunner) -> None:
+    """Follows a sweep to an end, whichever that is."""
+    with suppress(EngineError):
+        await run(sweep)
+
+
+async def test_a_lease_that_ran_out_unseen_is_nobody_s_k(make: Make) -> None:
+    sweep, engine = make()
+    sweep.plan = replace(sweep.plan, ks=(5,), rounds=3)
+
+    def lose_lease() -> None:
+        if len(sweep.visited) == 1 and engine.ends is not None:
+            engine.now += sweep.plan.lease_s  # the machine was asleep
+            engine.ends = None
+
+    engine.meanwhile = lose_lease
+    with pytest.raises(Conflict, match="the sweep's lease ran out"):
+        await run(sweep)
+    assert document(sweep)["left"] == "restored"
 
 
 def test_a_plan_takes_the_time_it_is_given() -> None:
