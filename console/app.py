@@ -400,6 +400,18 @@ class Console(App[str]):
         """Whether it was told to end."""
         return self._leaving
 
+    @property
+    def unanswered(self) -> tuple[str, ...]:
+        """What sweeps may have left turned, and nobody has answered: a line for each engine that
+        is not to be stopped."""
+        if self.return_value == "stop":
+            return ()
+        return tuple(
+            f"{track.name}: {track.left.line()}"
+            for track in self.controller.tracks
+            if track.left is not None
+        )
+
     def exit(
         self, result: str | None = None, return_code: int = 0, message: RenderableType | None = None
     ) -> None:

@@ -24,7 +24,7 @@ from specdeck.console.cli.first_and_last import INTERRUPTED
 from specdeck.console.cli.output import log
 from specdeck.console.cli.signals import ARRIVAL, SIGNALS, wake_at_signals
 from specdeck.engine.client.address import LOOPBACK
-from specdeck.engine.errors import SpecdeckError, UsageError, find_shortage
+from specdeck.engine.errors import LeftTurned, SpecdeckError, UsageError, find_shortage
 from specdeck.engine.paths import locations
 
 if TYPE_CHECKING:
@@ -153,7 +153,8 @@ def _log_if_read(line: str) -> None:
 
 
 async def run_console(app: Console, engines: Sequence[MonitoredEngine]) -> int:
-    """Runs the console; the exit code, 130 when a signal ended it.
+    """Runs the console; the exit code, 130 when a signal ended it, 1 where a sweep of it may have
+    left an engine turned.
 
     A signal is handled as leaving is: the terminal is restored, and an engine that
     was started here runs on. Raises Crash for a defect, and NoMemory, when the terminal
@@ -202,6 +203,10 @@ async def run_console(app: Console, engines: Sequence[MonitoredEngine]) -> int:
         if (shortage := find_shortage(defect)) is not None:
             raise shortage from defect
         raise report_crash(defect, locations(os.environ).crashes) from defect
+    for line in app.unanswered:
+        _log_if_read(line)
+    if app.unanswered:
+        return LeftTurned.exit_code
     return INTERRUPTED if signalled else app.return_code or 0
 
 

@@ -279,21 +279,9 @@ def print_outcome(outcome: SweepOutcome, print_it: Callable[[], None]) -> None:
             raise
         log(f"specdeck: the result cannot be written: {error.strerror or type(error).__name__}")
         discard_stdout()
-    for line in left_lines(outcome):
+    for line in outcome.others:
         log(f"specdeck: {line}")
     if failure is not None:
         if outcome.error is not None:
             log(f"specdeck: {outcome.error.line()}")
         raise failure
-
-
-def left_lines(outcome: SweepOutcome) -> list[str]:
-    """What of the engine is otherwise than it was found, where that is not the sweep's doing."""
-    ending, lines = outcome.ending, []
-    if ending.left in ("changed", "restarted") and outcome.after is not None:
-        whose = "somebody else has set" if ending.left == "changed" else "the engine came up with"
-        back = f": `{outcome.undo}` makes it as it was found" if outcome.undo else ""
-        lines.append(f"{whose} {knob_words(outcome.after)}, which stays{back}")
-    if ending.has_breaker_opened:
-        lines.append(f"the breaker is {ending.breaker} since the sweep: `{outcome.undo}`")
-    return lines

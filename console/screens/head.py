@@ -232,6 +232,20 @@ def _trial_or_lease(track: Track, state: EngineState) -> Cells:
 
 def notice(track: Track, local: LocalTime) -> tuple[Row, ...]:
     """What is out of order, and what to do about it; no row when all is well."""
+    return (*_out_of_reach(track, local), *_left(track))
+
+
+def _left(track: Track) -> tuple[Row, ...]:
+    """What a sweep may have left turned, and the command that takes it back."""
+    left = track.left
+    if left is None or track.past:
+        return ()
+    back = f"`{left.undo}`" if left.undo else None
+    return _trouble(Row((Cell(f" sweep: {left.text}", "bad"),)), back)
+
+
+def _out_of_reach(track: Track, local: LocalTime) -> tuple[Row, ...]:
+    """Why the engine or its plugin does not answer."""
     reading = track.reading
     if reading is None and track.past:
         return (Row((Cell(" nothing is known of this moment: it was not recorded", "warn"),)),)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, cast
 
-from specdeck.console.state.tuning import SweepRun
+from specdeck.console.state.tuning import LeftKnobs, SweepRun
 from specdeck.console.state.undo import InForce, UndoHistory
 from specdeck.console.widgets.cells import Tone
 from specdeck.engine.errors import SpecdeckError
@@ -144,6 +144,8 @@ class Track:
     """Why the last question for them had no answer."""
     sweep: SweepRun | None = None
     """This console's latest sweep of it."""
+    left: LeftKnobs | None = None
+    """What that sweep may have left turned, until it is answered."""
     swept_by: str | None = None
     """Who sweeps it from elsewhere, as an event has told; None once that is over."""
     load: str | None = None
@@ -318,6 +320,7 @@ def _presence(before: Track, track: Track, reading: Reading) -> Track:
             known=None,
             lost=None,
             said=None,
+            left=None,
         ).add_mark("restart", "restart")
         return track.add_event(reading.t, "the engine was restarted", "warn", kind="restart")
     if before.up is reading.up:
@@ -351,13 +354,15 @@ def _control(track: Track, state: EngineState, t: float) -> Track:
     old = track.known
     if old is None or old.instance != state.instance:
         reason = Said(t, state.policy_reason)
-        return replace(track, version=state.version, said=reason, swept_by=None, in_doubt=None)
+        return replace(
+            track, version=state.version, said=reason, swept_by=None, in_doubt=None, left=None
+        )
     if state.trial is not None or old.trial is not None:
         track = _mark_trial(track, old, state)
     elif not _is_swept(state) and not track.is_sweeping:
         track = _mark_turned(track, old, state)
     track = _alarm(_breaker(track, old, state, t), old, state, t)
-    track = _end_sweep(track, state, t)
+    track = _answer_left(_end_sweep(track, state, t), state, t)
     if track.version is None or state.version > track.version:
         track = replace(track, version=state.version)
         ours = _take_ours(track, old, state, t)
@@ -451,6 +456,16 @@ def _end_sweep(track: Track, state: EngineState, t: float) -> Track:
         return track
     said = f"{track.swept_by}'s sweep is over"
     return replace(track, swept_by=None).add_event(t, said, "accent", kind="sweep")
+
+
+def _answer_left(track: Track, state: EngineState, t: float) -> Track:
+    """Lets go of what a sweep left turned, once it is back or somebody has seen to it."""
+    if track.left is None or track.is_sweeping:
+        return track
+    answer = track.left.find_answer(state)
+    if answer is None:
+        return track
+    return replace(track, left=None).add_event(t, answer, "accent", kind="sweep")
 
 
 def _take_ours(track: Track, old: EngineState, state: EngineState, t: float) -> Track | None:

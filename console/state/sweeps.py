@@ -6,7 +6,11 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from specdeck.console.state.tuning import SweepRun, describe_end
+from specdeck.console.state.tuning import (
+    SweepRun,
+    describe_end,
+    find_left_knobs,
+)
 from specdeck.console.widgets.cells import Tone
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.protocol.messages import Change
@@ -94,9 +98,13 @@ class Sweeps:
         if outcome is not None:
             stopped = "by hand" if outcome.interrupted else outcome.stopped
             run = SweepRun(outcome, None, now, stopped)
-        track = replace(controller.tracks[index], sweep=run)
+        left = find_left_knobs(outcome)
+        track = controller.tracks[index]
+        track = replace(track, sweep=run, left=left or track.left)
         tone: Tone = "good" if run.stopped is None else "warn"
         track = track.add_event(now, describe_end(run), tone, kind="sweep")
-        for text in () if outcome is None else outcome.notices:
+        for text in () if outcome is None else (*outcome.notices, *outcome.others):
             track = track.add_event(now, text, "warn", kind="sweep")
+        if left is not None:
+            track = track.add_event(now, f"sweep: {left.text}", "bad", kind="sweep")
         controller.put(index, track)

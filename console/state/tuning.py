@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ from specdeck.console.widgets.cells import Tone
 from specdeck.engine.text import format_changes, format_duration, oneline
 
 if TYPE_CHECKING:  # what a sweep and a trial need is not for the first paint
-    from specdeck.engine.protocol.messages import KnownBreaker
+    from specdeck.engine.protocol.messages import EngineState, KnownBreaker
     from specdeck.engine.protocol.tuning import BreakerTuning, TrialTuning
     from specdeck.engine.sweep.analysis import Analysis, SweepOutcome
     from specdeck.engine.sweep.runner import SweepProgress
@@ -29,6 +30,50 @@ class SweepRun:
     """Why it is not whole."""
     refused: bool = False
     """Whether it never began."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftKnobs:
+    """What a sweep of this console may have left turned; it is shown until it is answered."""
+
+    before: Mapping[str, int | str]
+    """The knobs as they were found."""
+    text: str
+    undo: str
+    """The command that makes the engine as it was found."""
+    version: int | None
+    """The control version by then; None where it is not known."""
+
+    def line(self) -> str:
+        """With what takes it back."""
+        return f"{self.text}: `{self.undo}` makes it as it was found" if self.undo else self.text
+
+    def find_answer(self, state: EngineState) -> str | None:
+        """What has become of it by `state`, of the same life of the engine; None while it stands.
+
+        Nothing is answered by the end of a lease that brings other knobs, nor by the sweep's own
+        change that is made late.
+        """
+        knobs = {name: getattr(state, _FIELDS.get(name, name)) for name in self.before}
+        if knobs == self.before:
+            return "the engine is as the sweep found it"
+        last = state.last_change
+        is_newer = self.version is not None and state.version > self.version
+        if last is not None and is_newer and last.origin not in ("sweep", "lease"):
+            return f"{last.who} has changed what the sweep left"
+        return None
+
+
+_FIELDS = {"k": "k_set"}
+"""Knobs that an engine's state has under another name."""
+
+
+def find_left_knobs(outcome: SweepOutcome | None) -> LeftKnobs | None:
+    """What a sweep may have left turned; None where it left nothing so."""
+    if outcome is None or not outcome.ending.is_left_turned:
+        return None
+    text = outcome.ending.line(outcome.after)
+    return LeftKnobs(outcome.before, text, outcome.undo, outcome.ending.version)
 
 
 def describe_optimum(analysis: Analysis) -> str:

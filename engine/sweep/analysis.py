@@ -13,7 +13,7 @@ from specdeck.engine.policy.intervals import Mean, Work, gain, rate, ratio
 from specdeck.engine.policy.step import Step
 from specdeck.engine.policy.table import BOUNDS, bucket, first, span
 from specdeck.engine.protocol.tuning import Interval
-from specdeck.engine.sweep.ending import UNTOUCHED, Ending
+from specdeck.engine.sweep.ending import UNTOUCHED, Ending, knob_words
 from specdeck.engine.sweep.plan import Plan
 
 LEAST_S = 0.15
@@ -304,6 +304,18 @@ class SweepOutcome:
             return None
         back = f"`{self.undo}` makes it as it was found" if self.undo else None
         return LeftTurned(self.ending.line(self.after), remedy=back)
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """What of the engine is otherwise than it was found, and not the sweep's doing."""
+        ending, found = self.ending, list[str]()
+        if ending.left in ("changed", "restarted") and self.after not in (None, self.before):
+            whose = "somebody else has set" if ending.left == "changed" else "it came up with"
+            back = f": `{self.undo}` makes it as it was found" if self.undo else ""
+            found.append(f"{whose} {knob_words(self.after or {})}, which stays{back}")
+        if ending.has_breaker_opened:
+            found.append(f"the breaker has opened meanwhile: `{self.undo}`")
+        return tuple(found)
 
     @property
     def schedule(self) -> list[list[int]] | None:

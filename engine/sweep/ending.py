@@ -27,6 +27,9 @@ class Ending:
     lease_s: float | None = None
     """Seconds within which the engine takes what was turned back by itself; None where it has no
     lease of the sweep any more."""
+    version: int | None = None
+    """The control version by then, or of what the sweep turned last; None where it turned
+    nothing."""
     error: SpecdeckError | None = None
     """What kept the sweep from giving it back, or from looking at it."""
 

@@ -173,6 +173,7 @@ class SweepRunner:
             None if state is None else state.breaker,
             self.found.breaker == "closed" and state is not None and state.breaker != "closed",
             lease_s if is_open and lease_s else None,
+            self._version if state is None else state.version,
             self._final_error if is_open else None,
         )
 
@@ -394,7 +395,7 @@ class SweepRunner:
             return error
         if state.instance != self.found.instance:
             return self._restart_error()
-        if state.version == self._version and state.lease is None:
+        if self._has_turned and state.version == self._version and state.lease is None:
             return _lease_error()
         last = state.last_change
         self._others |= last is None or last.origin != "lease"  # whoever it is, we were refused

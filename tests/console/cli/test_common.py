@@ -81,6 +81,7 @@ class FloodedConsole:
 
     crash = None
     recorder = None
+    unanswered: tuple[str, ...] = ()
     return_code = 0
     is_leaving = False
 
@@ -199,6 +200,7 @@ class TidyingConsole:
 
     crash = None
     recorder = None
+    unanswered: tuple[str, ...] = ()
     return_code = 0
     is_leaving = True
 
@@ -230,11 +232,22 @@ async def test_a_signal_cuts_short_what_tidies_up_after_the_console_unless_it_hu
     assert app.hurried == hurried
 
 
+async def test_what_a_sweep_may_have_left_turned_is_said_on_leaving(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app, told = TidyingConsole(), list[str]()
+    app.unanswered = ("demo: NOT given back: the engine has k=2",)
+    monkeypatch.setattr("specdeck.console.cli.common._log_if_read", told.append)
+    assert await run_console(cast(Console, app), []) == 1
+    assert told[-1] == "demo: NOT given back: the engine has k=2"
+
+
 class CancelledConsole:
     """Ends, and nobody has told it to."""
 
     crash: Exception | None = None
     recorder = None
+    unanswered: tuple[str, ...] = ()
     return_code = None
     is_leaving = False
 

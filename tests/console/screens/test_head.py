@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 from rich.style import Style
-from tests.support.readings import URL, reading
+from tests.support.readings import DOWN, STATE, URL, reading
 
-from specdeck.console.screens.head import title
+from specdeck.console.screens.head import notice, title
 from specdeck.console.state.engine_state import FingerprintNames, Track, fold_reading
+from specdeck.console.state.tuning import LeftKnobs
 from specdeck.console.widgets.text import row_strip
 from specdeck.engine.metrics.window import Window
+from specdeck.engine.protocol.messages import LastChange
 
 
 def words(track: Track) -> str:
@@ -28,6 +31,34 @@ def test_threads_that_wait_for_cpus_stand_in_the_title_from_a_fifth_of_the_time_
     )
     assert "CPU" not in words(replace(up, last_minute=Window(60.0)))
     assert "CPU" not in words(up)
+
+
+def test_what_a_sweep_left_turned_stays_until_it_is_answered() -> None:
+    left = LeftKnobs({"k": 5, "mode": "speculate"}, "NOT given back", "specdeck set e k=5", 3)
+    swept = LastChange(0.0, "ann", "sweep", {"k": 5}, {"k": 2}, "sweep")
+    theirs = replace(swept, who="bob", origin="operator")
+    turned = replace(STATE, k=2, k_set=2, version=3, last_change=swept)
+
+    def shown(track: Track) -> str:
+        rows = notice(track, time.gmtime)
+        return " ".join(cell.text for row in rows for cell in row.left)
+
+    before = fold_reading(Track("demo", URL), reading(1, turned))
+    track = fold_reading(replace(before, left=left), reading(2, turned))
+    assert shown(track) == " sweep: NOT given back  → `specdeck set e k=5`"
+    late = replace(turned, k=3, k_set=3, version=4)
+    assert shown(fold_reading(track, reading(3, late)))
+    down = fold_reading(track, reading(3).as_down(DOWN))
+    assert "sweep: NOT given back" in shown(down)
+
+    back = fold_reading(track, reading(3, replace(STATE, version=4, last_change=theirs)))
+    assert shown(back) == ""
+    assert "the engine is as the sweep found it" in [event.text for event in back.events]
+    taken = replace(turned, k=4, k_set=4, version=4, last_change=theirs)
+    changed = fold_reading(track, reading(3, taken))
+    assert shown(changed) == ""
+    assert "bob has changed what the sweep left" in [event.text for event in changed.events]
+    assert shown(fold_reading(track, reading(3, replace(turned, instance="b")))) == ""
 
 
 def test_the_wait_for_cpus_goes_before_the_name_and_the_light_of_an_engine() -> None:

@@ -39,7 +39,7 @@ from specdeck.console.screens.tuning.screen import TuningScreen
 from specdeck.console.screens.tuning.view import feed, status
 from specdeck.console.state.engine_state import Cause, Track, fold_reading
 from specdeck.console.widgets.charts import CurveBars
-from specdeck.console.widgets.text import Feed
+from specdeck.console.widgets.text import Feed, Notice
 from specdeck.engine.errors import Conflict, UsageError
 from specdeck.engine.protocol.full_graphs import Reach
 from specdeck.engine.protocol.messages import (
@@ -554,6 +554,38 @@ async def test_w_sweeps_shows_the_curve_and_gives_k_back(kit: type[Kit], tuned: 
     assert asked.changed[-1].cancel
     assert {change.k for change in asked.changed} == {0, 1, 2, 3, 4, 5, None}
     assert audit.actions[-1].after["k"] == kit.state.k_set
+
+
+async def test_a_sweep_that_could_not_give_k_back_stays_on_the_screen(tuned: MakeTuned) -> None:
+    app, asked, _ = tuned()
+    put, now = asked.put, 0.0
+
+    async def keep(change: Change) -> AppliedChange:
+        if not change.cancel:
+            return await put(change)
+        kept = asked.states[-1]
+        asked.states.append(replace(kept, lease=None, version=kept.version + 1))
+        return AppliedChange({}, {}, kept.version + 1, 7)
+
+    async def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+        await asyncio.sleep(0)
+
+    asked.put = keep  # type: ignore[method-assign]  # it says so, and takes nothing back
+    async with run(app) as pilot:
+        live(app).controller.sleep = sleep
+        live(app).controller.steady = lambda: now
+        await pilot.press("w")
+        while live(app).controller.track.is_sweeping:
+            await pilot.pause()
+        await settle(pilot)
+        assert said(app)[-1].startswith("sweep: NOT given back: the engine has k=")
+        rows = app.screen.query_one("#notice", Notice).rows
+        text = " ".join(cell.text for row in rows for cell in row.left)
+        assert "sweep: NOT given back" in text
+        assert "→ `specdeck set " in text
+    assert app.unanswered[0].startswith("demo: NOT given back: the engine has k=")
 
 
 async def test_w_again_stops_the_sweep(tuned: MakeTuned) -> None:
