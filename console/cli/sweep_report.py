@@ -140,7 +140,7 @@ def _figures(k: int, outcome: SweepOutcome) -> _Figures | None:
         if point.k == k:
             speed, wait = point.tokens_per_second, point.seconds_per_token
             return _Figures(speed.value, wait.value * 1e3, (speed.low, speed.high))
-    for sums in outcome.visits:
+    for sums in outcome.counted:
         if sums.k == k and (visit := sums.visit()) is not None:
             return _Figures(visit.tokens_per_second, visit.seconds_per_token * 1e3, None)
     return None
@@ -246,8 +246,11 @@ def hard_lines(outcome: HardOutcome) -> list[str]:
 def _work_line(outcome: SweepOutcome) -> str:
     batch = outcome.analysis.batch
     at = "" if batch is None else f", {batch:.1f} requests in a step on average"
-    seconds = sum(visit.work.seconds for visit in outcome.visits)
-    return f"measured   {len(outcome.visits)} visits, {seconds:.0f} s of work{at}"
+    counted = outcome.counted
+    seconds = sum(visit.work.seconds for visit in counted)
+    without = len(outcome.visits) - len(counted)
+    left_out = f", {without} left out" if without else ""
+    return f"measured   {len(counted)} visits{left_out}, {seconds:.0f} s of work{at}"
 
 
 def _engine_line(outcome: SweepOutcome) -> str:

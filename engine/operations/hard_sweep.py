@@ -132,7 +132,7 @@ class HardSweep:
         found = self._sweep.outcome
         if found is None:
             return None
-        comparison = compare(found.visits, self._visits, best_k=found.analysis.best_k)
+        comparison = compare(found.counted, self._visits, best_k=found.analysis.best_k)
         notices = list(self._notices)
         if comparison.differs:
             notices.append(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from specdeck.engine.errors import LeftTurned, SpecdeckError
 from specdeck.engine.metrics.draft_length import exceeds
@@ -27,6 +27,8 @@ SCHEDULE_KEY = "num_speculative_tokens_per_batch_size"
 INTERRUPTED = "interrupted"
 
 KnobValues = dict[str, int | str]
+LeftOut = Literal["other_k"]
+"""other_k: a part of its steps drafted another k, as of a breaker that was open for a while."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,8 @@ class VisitSums:
     drafts: int = 0
     drafted: int = 0
     accepted: int = 0
+    left_out: LeftOut | None = None
+    """Why it is no figure of this k; None where it is one."""
 
     def add(self, step: Step) -> None:
         """Counts a step; one that followed an idle engine took nobody knows how long."""
@@ -145,6 +149,11 @@ class VisitSums:
         """Whether the engine drafted by this k: by the word of most steps, and by their drafts."""
         return self.obeyed >= self.steps / 2 and not self.is_contradicted
 
+    @property
+    def is_mixed(self) -> bool:
+        """Whether more steps than a few strays were to draft another k, by their word."""
+        return self.steps - self.obeyed > _STRAY * self.steps
+
     def visit(self) -> Visit | None:
         """The sums as rates; None when nothing was generated."""
         return self.work.visit(self.k, self.round)
@@ -163,6 +172,7 @@ class VisitSums:
             "batch": _round(visit.batch if visit else None, 2),
             "observed_k": _round(self.observed_k, 3),
             "acceptance_rate": _round(self.acceptance, 4),
+            "left_out": self.left_out,
         }
 
 
@@ -286,6 +296,11 @@ class SweepOutcome:
         return len(self.visits) == self.plan.visits
 
     @property
+    def counted(self) -> tuple[VisitSums, ...]:
+        """The visits that are figures of their k."""
+        return tuple(visit for visit in self.visits if visit.left_out is None)
+
+    @property
     def stopped(self) -> str | None:
         """Why it is not whole, on one line; None when it is or is still under way."""
         if self.error is not None:
@@ -351,8 +366,8 @@ class SweepOutcome:
 
 
 def analyse(visits: Iterable[VisitSums], ks: Sequence[int]) -> Analysis:
-    """Weighs the visits of a sweep over `ks`."""
-    every = list(visits)
+    """Weighs the visits of a sweep over `ks`, without those that are left out."""
+    every = [visit for visit in visits if visit.left_out is None]
     rates = [rates for visit in every if (rates := visit.visit()) is not None]
     seconds = sum(visit.work.seconds for visit in every)
     batch = sum(visit.work.waited for visit in every) / seconds if seconds else None

@@ -361,7 +361,8 @@ class SweepRunner:
             raise await self._conflict(error) from None
 
     async def _check(self, visit: VisitSums) -> None:
-        """Raises unless the visit counts: nobody else steered, and there was work."""
+        """Raises unless nobody else steered, and there was work; leaves a visit out whose steps
+        were not all of its k."""
         state = await self._state()
         if state.instance != self.found.instance:
             raise self._restart_error()
@@ -382,6 +383,19 @@ class SweepRunner:
             raise EngineError(
                 f"the engine does not draft the k={visit.k} that was asked for"
                 f"{_describe_disobedience(visit, state)}"
+            )
+        if state.breaker != "closed":
+            why = f": {state.policy_reason}" if state.policy_reason else ""
+            raise EngineError(
+                f"the breaker became {state.breaker} in a visit of k={visit.k}{why}",
+                remedy="reset it with breaker=closed, and sweep again",
+            )
+        if visit.is_mixed:
+            visit.left_out = "other_k"
+            others = visit.steps - visit.obeyed
+            self._notice(
+                f"a visit of k={visit.k} is left out: {others} of {visit.steps} steps were to "
+                "draft another k"
             )
         if visit.k and not visit.drafts:
             self._notice(f"nothing was drafted in a visit of k={visit.k}")

@@ -118,6 +118,8 @@ class SweptEngine:
             return AppliedChange({}, {}, self.here.version, self.step)
         assert change.k is not None
         own = self.here
+        if change.policy == "fixed" and self.here.policy != "fixed":
+            self.here = replace(self.here, breaker="closed")  # one of the policy ends with it
         if change.policy or change.mode:
             self.here = replace(
                 self.here, policy=change.policy or self.here.policy,

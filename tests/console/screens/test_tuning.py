@@ -25,6 +25,7 @@ from tests.support.tuned_engine import (
 )
 from textual.widgets import Input, Label, OptionList
 
+from specdeck.console.app import Console
 from specdeck.console.screens.engine_screen import TYPING_S
 from specdeck.console.screens.live.screen import LiveScreen
 from specdeck.console.screens.tuning.dialogs import (
@@ -585,6 +586,7 @@ async def test_a_sweep_that_could_not_give_k_back_stays_on_the_screen(tuned: Mak
         text = " ".join(cell.text for row in rows for cell in row.left)
         assert "sweep: NOT given back" in text
         assert "→ `specdeck set " in text
+    assert isinstance(app, Console)
     assert app.unanswered[0].startswith("demo: NOT given back: the engine has k=")
 
 

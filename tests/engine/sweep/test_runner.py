@@ -20,6 +20,7 @@ from specdeck.engine.errors import (
     Unauthorized,
     Unreachable,
 )
+from specdeck.engine.policy.step import Step
 from specdeck.engine.protocol.messages import AppliedChange, Change, EngineState
 from specdeck.engine.sweep.plan import LATE, Plan, plan
 from specdeck.engine.sweep.runner import (
@@ -222,6 +223,54 @@ async def test_steps_that_draft_more_than_the_k_they_tell_are_no_measurement(mak
         await run(sweep)
     assert sweep.visited == []
     assert document(sweep)["restored"]
+
+
+@pytest.mark.parametrize(("share", "counts"), [(0.3, False), (0.05, True)])
+async def test_a_visit_that_drafted_another_k_for_a_while_is_left_out(
+    share: float, counts: bool, make: Make
+) -> None:
+    """A breaker that opened and closed again: the steps in between were to draft nothing."""
+    sweep, engine = make()
+    steps, spoilt = engine.steps, list[int]()
+
+    async def find_steps(since: int) -> tuple[Step, ...]:
+        found = await steps(since)
+        if len(sweep.visited) != 3 or engine.here.k == 0:
+            return found
+        spoilt[:] = [engine.here.k]
+        return tuple(
+            step._replace(k=0, committed=4) if step.step % 100 < 100 * share else step
+            for step in found
+        )
+
+    engine.steps = find_steps  # type: ignore[method-assign]
+    sweep.plan = replace(sweep.plan, ks=(1, 2, 3))
+    await run(sweep)
+    found = sweep.outcome("http://engine")
+    assert [visit.left_out for visit in found.visits][3] == (None if counts else "other_k")
+    assert len(found.visits) - len(found.counted) == (0 if counts else 1)
+    assert found.complete
+    told = [note for note in found.notices if f"a visit of k={spoilt[0]} is left out: " in note]
+    assert bool(told) != counts
+    speeds = {point.k: point.tokens_per_second for point in found.analysis.curve}
+    rounds = found.plan.rounds - (0 if counts else 1)
+    assert speeds[spoilt[0]].blocks == rounds
+    assert document(sweep)["visits"][3]["left_out"] == (None if counts else "other_k")
+
+
+@pytest.mark.parametrize("k", [0, 3])
+async def test_a_breaker_that_opens_at_the_end_of_a_visit_makes_it_none(k: int, make: Make) -> None:
+    sweep, engine = make()
+    sweep.plan = replace(sweep.plan, ks=(k,))
+
+    def open_breaker() -> None:
+        if len(sweep.visited) == 1:
+            engine.here = replace(engine.here, breaker="open", policy_reason="loses 8 %")
+
+    engine.meanwhile = open_breaker
+    with pytest.raises(EngineError, match=f"breaker became open in a visit of k={k}: loses 8 %"):
+        await run(sweep)
+    assert len(sweep.visited) == 1
 
 
 async def test_visits_without_a_draft_are_told(make: Make) -> None:
