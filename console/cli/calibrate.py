@@ -15,6 +15,7 @@ from specdeck.engine.operations.calibration import (
     Calibration,
     CalibrationOutcome,
     CalibrationRequest,
+    EngineAfter,
     ShapeDone,
 )
 from specdeck.engine.sweep.calibration import STEPS, TRUE, Shapes, Truth
@@ -87,12 +88,15 @@ def verdict_lines(outcome: CalibrationOutcome) -> list[str]:
     if outcome.stopped:
         lines.append(f"stopped    {outcome.stopped}")
     lines.append(f"real       {describe_truth(outcome.truth)}")
-    if outcome.is_intact:
-        engine = "as it was found; its cost model goes by these until real steps tell"
-    else:
-        engine = "it did not answer after that: see its log"
-    lines.append(f"engine     {engine}")
+    lines.append(f"engine     {_ENGINE[outcome.engine_after]}")
     return lines
+
+
+_ENGINE: dict[EngineAfter, str] = {
+    "intact": "as it was found; its cost model goes by these until real steps tell",
+    "restarted": "it was restarted, and has learned nothing of this",
+    "silent": "it did not answer after that: see its log",
+}
 
 
 def describe_truth(truth: Truth | None) -> str:

@@ -14,10 +14,18 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from specdeck.engine.client.retry import Retry
-from specdeck.engine.errors import Conflict, SpecdeckError, Stalled, Unsupported, UsageError
+from specdeck.engine.errors import (
+    Conflict,
+    EngineError,
+    NotAnEngine,
+    SpecdeckError,
+    Stalled,
+    Unsupported,
+    UsageError,
+)
 from specdeck.engine.protocol.calibration import DummySteps, StepShape
 from specdeck.engine.protocol.messages import EngineState
 from specdeck.engine.store.audit import Action
@@ -82,6 +90,11 @@ class ShapeDone:
     round: int
 
 
+EngineAfter = Literal["intact", "restarted", "silent"]
+"""An engine after its calibration: as it was found; another start of it, which has learned nothing;
+or one that does not answer after an error."""
+
+
 @dataclass(frozen=True, slots=True)
 class CalibrationOutcome:
     """What a calibration has come to, whole or not."""
@@ -98,8 +111,7 @@ class CalibrationOutcome:
     error: SpecdeckError | None = None
     interrupted: bool = False
     notices: tuple[str, ...] = ()
-    is_intact: bool = True
-    """Whether the engine is as it was found; False where it does not answer after an error."""
+    engine_after: EngineAfter = "intact"
 
     @property
     def complete(self) -> bool:
@@ -169,7 +181,7 @@ class Calibration:
         self._began = 0.0
         self._error: SpecdeckError | None = None
         self._interrupted = False
-        self._is_intact = True
+        self._engine_after: EngineAfter = "intact"
         self._too_large: set[StepShape] = set()
         self._notices: list[str] = []
 
@@ -189,16 +201,17 @@ class Calibration:
             self._error,
             self._interrupted,
             tuple(self._notices),
-            self._is_intact,
+            self._engine_after,
         )
 
-    async def _finds_engine(self) -> bool:
-        """Whether the engine answers as the one that it was."""
+    async def _look_after(self) -> EngineAfter:
+        """How the engine is after an error."""
         try:
             now = await self._engine.state()
         except SpecdeckError:
-            return False
-        return self._state is not None and now.instance == self._state.instance
+            return "silent"
+        is_same = self._state is not None and now.instance == self._state.instance
+        return "intact" if is_same else "restarted"
 
     async def events(self) -> AsyncGenerator[CalibrationEvent, None]:
         """Everything that happens, as it happens.
@@ -222,7 +235,7 @@ class Calibration:
                 self._notices.append(f"{left_out} left out: more than a step of this engine has")
         except SpecdeckError as error:
             self._error = error
-            self._is_intact = await self._finds_engine()
+            self._engine_after = await self._look_after()
         except (asyncio.CancelledError, GeneratorExit):
             self._interrupted = True
             raise
@@ -270,6 +283,7 @@ class Calibration:
                     raise  # the smallest of all fits in any step
                 self._too_large.add(shape)
                 return None
+            self._require_same(made, shape)
             known = self._times.setdefault((shape.batch, shape.k), ShapeTime(shape.batch, shape.k))
             known.seconds += made.seconds
             known.real_s = made.real_s
@@ -279,6 +293,19 @@ class Calibration:
             "others ask the engine for so much that no dummy step is made",
             remedy="close consoles that are attached to it, and try again",
         )
+
+    def _require_same(self, made: DummySteps, shape: StepShape) -> None:
+        """Raises EngineError where the steps are of another start of the engine, or none of those
+        that were asked for: their times say nothing of this shape."""
+        if self._state is not None and made.instance != self._state.instance:
+            raise EngineError(
+                "the engine was restarted during the calibration", remedy="calibrate it again"
+            )
+        if (made.batch, made.k) != (shape.batch, shape.k):
+            raise NotAnEngine(
+                f"the engine was asked for steps of {shape.batch} requests at k={shape.k}, and made "
+                f"some of {made.batch} at k={made.k}"
+            )
 
     async def _ask(self, shape: StepShape) -> DummySteps:
         try:

@@ -66,8 +66,10 @@ def test_the_verdict_says_what_was_made_and_how_true_it_is() -> None:
 
 
 def test_an_engine_that_ended_is_not_said_to_be_as_it_was() -> None:
-    lines = verdict_lines(replace(found(), is_intact=False))
+    lines = verdict_lines(replace(found(), engine_after="silent"))
     assert lines[-1] == "engine     it did not answer after that: see its log"
+    restarted = verdict_lines(replace(found(), engine_after="restarted"))
+    assert restarted[-1] == "engine     it was restarted, and has learned nothing of this"
     assert "as it was found" in verdict_lines(found())[-1]
 
 

@@ -71,9 +71,11 @@ class IdleEngine:
         seconds = (0.01 + 0.001 * shape.k + 0.002 * shape.batch,) * shape.steps
         if self.looks:
             self.looks -= 1
-            return DummySteps("one", shape.batch, shape.k, (), interrupted=True)
+            return DummySteps(self.here.instance, shape.batch, shape.k, (), interrupted=True)
         real = 0.02 if (shape.batch, shape.k) == (4, 2) else None
-        return DummySteps("one", shape.batch, shape.k, seconds, interrupted=False, real_s=real)
+        return DummySteps(
+            self.here.instance, shape.batch, shape.k, seconds, interrupted=False, real_s=real
+        )
 
 
 def make(engine: IdleEngine, audit: list[Action] | None = None, **asked: Any) -> Calibration:
@@ -128,7 +130,7 @@ async def test_shapes_that_no_step_has_are_left_out_and_counted() -> None:
 
     engine = IdleEngine(before=refuse)
     found = await run(make(engine, rounds=2))
-    assert (found.complete, found.error, found.is_intact) == (True, None, True)
+    assert (found.complete, found.error, found.engine_after) == (True, None, "intact")
     assert len(found.times) == 10
     assert sum(shape.batch == 4 and shape.k > 1 for shape in engine.asked) == 2
     assert found.notices == ("2 shapes left out: more than a step of this engine has",)
@@ -142,9 +144,39 @@ async def test_a_shape_refused_for_another_reason_ends_it() -> None:
     assert found.stopped == "k is 1 to 3, not 0"
 
 
-@pytest.mark.parametrize("instance", [None, "one", "another"])
+async def test_steps_of_another_start_of_the_engine_are_no_times_of_this_one() -> None:
+    engine = IdleEngine()
+
+    def restart(number: int) -> None:
+        if number == 6:
+            engine.here = replace(engine.here, instance="two")
+
+    engine.before = restart
+    found = await run(make(engine, rounds=2))
+    assert isinstance(found.error, EngineError)
+    assert "restarted during the calibration" in str(found.error)
+    assert (len(found.times), found.engine_after) == (5, "restarted")
+
+
+async def test_steps_of_another_shape_are_no_times_of_the_one_that_was_asked_for() -> None:
+    engine = IdleEngine()
+    calibrate = engine.calibrate
+
+    async def make_others(shape: StepShape) -> DummySteps:
+        return replace(await calibrate(shape), k=3)
+
+    engine.calibrate = make_others  # type: ignore[method-assign]
+    found = await run(make(engine, ks=(1,), rounds=1))
+    assert found.stopped is not None
+    assert "at k=1, and made some of" in found.stopped
+    assert found.times == ()
+
+
+@pytest.mark.parametrize(
+    ("instance", "after"), [(None, "silent"), ("one", "intact"), ("another", "restarted")]
+)
 async def test_an_engine_that_does_not_answer_after_an_error_is_not_as_it_was(
-    instance: str | None,
+    instance: str | None, after: str
 ) -> None:
     def fail(number: int) -> None:
         engine.after = instance
@@ -162,7 +194,7 @@ async def test_an_engine_that_does_not_answer_after_an_error_is_not_as_it_was(
     engine = Failing(before=fail)
     found = await run(make(engine))
     assert found.stopped == "http://e:1 answers 500"
-    assert found.is_intact == (instance == "one")
+    assert found.engine_after == after
 
 
 async def test_what_is_left_of_the_last_request_is_waited_for_once() -> None:
