@@ -303,8 +303,8 @@ class Calibration:
             )
         if (made.batch, made.k) != (shape.batch, shape.k):
             raise NotAnEngine(
-                f"the engine was asked for steps of {shape.batch} requests at k={shape.k}, and made "
-                f"some of {made.batch} at k={made.k}"
+                f"the engine was asked for steps of {shape.batch} requests at k={shape.k}, "
+                f"and made some of {made.batch} at k={made.k}"
             )
 
     async def _ask(self, shape: StepShape) -> DummySteps:
