@@ -13,6 +13,7 @@ from contextlib import (
     asynccontextmanager,
     closing,
     contextmanager,
+    suppress,
 )
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -353,15 +354,22 @@ async def trip(to: Access, reason: str, retry_s: float) -> Trip:
     async def request(change: Change) -> AppliedChange:
         narrator, client = Narrator(change, to.url), to.client()
         unproven: ChangeNotObserved | None = None
+        is_open = True
         try:
             async with require_vllm(client):
                 async for event in request_change(to, client, change):
                     narrator.take(event)
                     if isinstance(event, ChangeNotObserved):
                         unproven = event
+                if unproven is not None and unproven.reason == "superseded":
+                    with suppress(SpecdeckError):  # somebody's k leaves the breaker open
+                        is_open = (await client.state()).breaker != "closed"
+        except asyncio.CancelledError:
+            log(f"specdeck: --trip was interrupted: {narrator.standing()}")
+            raise
         finally:
             await client.close()
-        if narrator.is_contradicted or (unproven and unproven.reason == "superseded"):
+        if narrator.is_contradicted or not is_open:
             raise EngineError("; ".join(narrator.later))
         said = "the breaker is open, the engine runs target-only"
         if unproven is not None:
@@ -373,7 +381,10 @@ async def trip(to: Access, reason: str, retry_s: float) -> Trip:
         request, url=to.url, who=find_operator(), reason=reason,
         retry=Retry(retry_s, on_notice=log_waiting),
     )  # fmt: skip
-    if made.error is not None:
+    if made.error is not None and made.undo is not None:
+        may_be = f"it is not known whether the breaker is open: {made.error.line()}"
+        log(f"specdeck: {may_be}: `{made.undo}` resets it")
+    elif made.error is not None:
         log(f"specdeck: the breaker is NOT open: {made.error.line()}")
     return made
 

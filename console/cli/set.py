@@ -19,7 +19,7 @@ from specdeck.console.cli.operator import find_operator
 from specdeck.console.cli.output import discard_stdout, emit, log, print_lines
 from specdeck.engine.client import event_loop
 from specdeck.engine.client.engine_client import EngineClient
-from specdeck.engine.errors import UsageError
+from specdeck.engine.errors import LeftTurned, UsageError
 from specdeck.engine.operations.assignments import format_argument, parse_assignments
 from specdeck.engine.operations.change import (
     IDLE_S,
@@ -156,7 +156,10 @@ async def request_change(
 
 
 async def _try(to: Access, client: EngineClient, narrator: Narrator) -> None:
-    """Begins the trial and leaves it to the engine, or stays; cancelled, it is taken back."""
+    """Begins the trial and leaves it to the engine, or stays; cancelled, it is taken back.
+
+    Raises LeftTurned where the engine's state shows that it was not.
+    """
     trial = TrialRunner(
         client, narrator.change, name=to.name, audit=UserAudit(),
         on_notice=lambda waiting: log(f"specdeck: {waiting.line()}"),
@@ -167,6 +170,8 @@ async def _try(to: Access, client: EngineClient, narrator: Narrator) -> None:
     except asyncio.CancelledError:
         if narrator.attended:
             narrator.stopped = await asyncio.shield(trial.take_back())
+            if narrator.stopped.state is not None:
+                raise LeftTurned(narrator.stopped.line(), remedy=narrator.undo_words) from None
         raise
 
 
@@ -326,8 +331,14 @@ class Narrator:
             return self.stopped.line()
         if self.attended:
             return f"the change is asked for{later}"
-        undo = self._begun.undo
-        return f"{self._made}: `{undo}` reverts it{later}" if undo else f"{self._made}{later}"
+        undo = self.undo_words
+        return f"{self._made}: {undo}{later}" if undo else f"{self._made}{later}"
+
+    @property
+    def undo_words(self) -> str | None:
+        """What reverts the change; None where no command does, or there is no change yet."""
+        undo = None if self._begun is None else self._begun.undo
+        return f"`{undo}` reverts it" if undo else None
 
     @property
     def _made(self) -> str:

@@ -63,7 +63,14 @@ from specdeck.engine.divergence.sampled import (
 )
 from specdeck.engine.divergence.totals import Totals
 from specdeck.engine.divergence.verdict import Verdict
-from specdeck.engine.errors import EngineError, SpecdeckError, Unsupported, UsageError
+from specdeck.engine.errors import (
+    EngineError,
+    NoReply,
+    SpecdeckError,
+    Stalled,
+    Unsupported,
+    UsageError,
+)
 from specdeck.engine.metrics.page import read_page
 from specdeck.engine.operations.assignments import format_undo
 from specdeck.engine.protocol.codec import WrongType
@@ -148,8 +155,9 @@ class Trip:
     breaker: str | None
     """As the engine has it by now; None where it could not be opened."""
     undo: str | None
-    """The command that resets it."""
+    """The command that resets it; None where it is known not to be open."""
     error: SpecdeckError | None = None
+    """Why it is not open, or why that is not known."""
 
     def as_json(self) -> dict[str, Any]:
         """The value of `tripped` in `check --json`."""
@@ -593,7 +601,7 @@ async def open_breaker(
             bare = replace(change, cause=None)
             applied = await retry.answer(lambda: request(bare))
     except SpecdeckError as error:
-        return Trip(None, None, error)
+        return Trip(None, reset if isinstance(error, NoReply | Stalled) else None, error)
     return Trip(applied.applied.get("breaker"), reset)
 
 

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import httpx
 import pytest
@@ -17,6 +18,7 @@ from tests.support.pages import recorded_page
 
 from specdeck.console.cli.audit import history_lines
 from specdeck.console.cli.check import trip
+from specdeck.console.cli.common import until_signal
 from specdeck.console.cli.engines import Access
 from specdeck.console.cli.main import outcome
 from specdeck.console.cli.operator import find_operator
@@ -375,6 +377,63 @@ def test_a_trip_of_an_open_breaker_names_what_resets_it(
     assert [reason for _, _, _, reason in audited(home, engine)] == [
         "specdeck check: 2 of 9 differ"
     ]
+
+
+@pytest.mark.parametrize(("breaker", "opened"), [("open", True), ("closed", False)])
+def test_somebody_s_change_after_a_trip_does_not_tell_whether_the_breaker_is_open(
+    breaker: Literal["open", "closed"], opened: bool, engine: HttpEngine, capsys: Captured
+) -> None:
+    knobs = {"before": {"breaker": "closed"}, "applied": {"breaker": "open"}}
+    engine.answers[f"{PREFIX}/control"] = (200, {**knobs, "version": 1, "step": 1})
+    after = replace(STATE, version=2, k_set=3, breaker=breaker)
+    engine.answers[f"{PREFIX}/state"] = lambda _: answer(
+        200, (after if engine.sent_to("/control") else STATE).as_json()
+    )
+    engine.answers["/metrics"] = (200, recorded_page("speculative"))
+    found = asyncio.run(trip(Access(engine.url), "2 of 9 differ", retry_s=0.0))
+    assert found.breaker == ("open" if opened else None)
+    said = capsys.readouterr().err
+    assert ("the breaker is NOT open" in said) != opened
+    assert (f"`specdeck set {engine.url} breaker=closed` resets it" in said) == opened
+    assert "a newer change took its place" in said
+
+
+def test_a_trip_that_is_interrupted_says_what_may_be_left(
+    engine: HttpEngine, capsys: Captured
+) -> None:
+    knobs = {"before": {"breaker": "closed"}, "applied": {"breaker": "open"}}
+    engine.answers[f"{PREFIX}/control"] = (200, {**knobs, "version": 1, "step": 1})
+    engine.answers["/metrics"] = (200, recorded_page("speculative"))
+    stopped_at(engine, "/metrics", signal.SIGTERM)
+
+    async def trip_alone() -> int:
+        await trip(Access(engine.url), "2 of 9 differ", retry_s=9.0)
+        return 0
+
+    assert asyncio.run(until_signal(trip_alone())) == 130
+    reset = f"`specdeck set {engine.url} breaker=closed` reverts it"
+    assert f"--trip was interrupted: the change is made: {reset}" in capsys.readouterr().err
+
+
+def test_an_attended_trial_that_the_engine_does_not_revert_is_exit_code_1(
+    engine: HttpEngine, capsys: Captured
+) -> None:
+    trial = replace(REVERTED.trial, state="changed", who=find_operator())  # type: ignore[type-var]  # it has one
+    tuning = replace(REVERTED, trial=trial).as_json()
+    engine.answers[f"{PREFIX}/tuning"] = (200, tuning)
+    engine.answers[f"{PREFIX}/control"] = (
+        200, {"before": {"k": 5}, "applied": {"k": 3}, "version": 1, "step": 1, "trial": 1},
+    )  # fmt: skip
+    left = replace(STATE, version=1, k=3, k_set=3)
+    engine.answers[f"{PREFIX}/state"] = lambda _: answer(
+        200, (left if engine.sent_to("/control") else STATE).as_json()
+    )
+    engine.answers["/metrics"] = (200, recorded_page("speculative"))
+    stopped_at(engine, "/metrics", signal.SIGINT)
+    assert outcome(["set", engine.url, "k=3", "--trial", "30"]) == 1
+    said = capsys.readouterr().err
+    undo = f"`specdeck set {engine.url} k=5` reverts it"
+    assert f"its state has k=3: {undo}" in said
 
 
 def test_a_detached_trial_that_is_not_seen_is_begun_and_in_the_audit_log(

@@ -9,7 +9,14 @@ import pytest
 
 from specdeck.engine.client.retry import Retry
 from specdeck.engine.divergence.runner import CheckProgress
-from specdeck.engine.errors import ConfigError, Conflict, SpecdeckError, Unreachable, UsageError
+from specdeck.engine.errors import (
+    ConfigError,
+    Conflict,
+    NoReply,
+    SpecdeckError,
+    Unreachable,
+    UsageError,
+)
 from specdeck.engine.operations.check import CheckEvent, NotDone, Trip, open_breaker, repeat_checks
 from specdeck.engine.protocol.messages import AppliedChange, Change
 
@@ -112,6 +119,12 @@ async def test_an_older_plugin_is_asked_without_a_cause() -> None:
     trip, asked = await opened(UsageError("unknown key 'cause'"), OPEN)
     assert trip.breaker == "open"
     assert [change.cause for change in asked] == ["divergence", None]
+
+
+async def test_a_trip_whose_reply_was_lost_names_what_resets_it() -> None:
+    lost = NoReply("closed the connection")
+    trip, _ = await opened(*[lost] * 20)
+    assert trip == Trip(None, RESET, lost)
 
 
 async def test_an_engine_that_refuses_is_the_trip_s_error() -> None:
