@@ -219,8 +219,9 @@ class HardSweep:
         while visit.work.seconds < plan.measure_s and self._clock() < ends:
             await self._sleep(min(POLL_S, plan.measure_s))
             for step in await self._answer(partial(self._reference.steps, since)):
-                since = step.step
-                visit.add(step)
+                if step.step > since:
+                    since = step.step
+                    visit.add(step)
         if visit.visit() is None or visit.work.seconds < plan.measure_s / 4:
             raise EngineError(
                 f"{self._reference_url} generated next to nothing under the load",

@@ -314,8 +314,9 @@ class SweepRunner:
                 break
             await self._sleep(min(POLL_S, self.plan.measure_s))
             for step in await self._steps(since):
-                since = step.step
-                visit.add(step)
+                if step.step > since:  # else it is counted already, or of before the visit
+                    since = step.step
+                    visit.add(step)
             await self._renew()
         await self._check(visit)
         return visit

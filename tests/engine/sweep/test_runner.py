@@ -182,6 +182,8 @@ async def test_an_engine_started_anew_is_not_touched_again(make: Make) -> None:
         await run(sweep)
     assert engine.here.k_set == 5
     assert sum(change.k is not None for change in engine.changes) == 2
+    assert (document(sweep)["left"], document(sweep)["restored"]) == ("restarted", True)
+    assert sweep.outcome("http://engine").failure is None
 
 
 async def test_without_traffic_nothing_is_turned(make: Make) -> None:
@@ -271,6 +273,20 @@ async def test_a_breaker_that_opens_at_the_end_of_a_visit_makes_it_none(k: int, 
     with pytest.raises(EngineError, match=f"breaker became open in a visit of k={k}: loses 8 %"):
         await run(sweep)
     assert len(sweep.visited) == 1
+
+
+async def test_steps_that_are_told_again_are_counted_once(make: Make) -> None:
+    sweep, engine = make()
+    steps = engine.steps
+
+    async def tell_all(since: int) -> tuple[Step, ...]:
+        return (await steps(0))[-300:]
+
+    engine.steps = tell_all  # type: ignore[method-assign]  # as one whose numbers go back
+    await run(sweep)
+    # A step is 10 ms of the engine's time: no visit has more of them than it took.
+    assert sum(visit.steps for visit in sweep.visited) * 0.01 <= engine.now
+    assert all(visit.obeyed == visit.steps for visit in sweep.visited)
 
 
 async def test_visits_without_a_draft_are_told(make: Make) -> None:
