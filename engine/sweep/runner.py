@@ -133,8 +133,6 @@ class SweepRunner:
         self.visited: list[VisitSums] = []
         self._began: float | None = None
         """When the first visit did, by the clock."""
-        self.after: KnobValues | None = None
-        """Its knobs after all; None where they could not be read."""
         self.notices: list[str] = []
         self._engine = engine
         self._retry = Retry(plan.lease_s, longest_pause_s=POLL_S, clock=clock, sleep=sleep)
@@ -192,6 +190,11 @@ class SweepRunner:
     def before(self) -> KnobValues:
         """The knobs as they were found."""
         return knobs(self.found)
+
+    @property
+    def after(self) -> KnobValues | None:
+        """Its knobs after all; None where they could not be read."""
+        return None if self._final is None else knobs(self._final)
 
     async def visits(self) -> AsyncGenerator[SweepStep, None]:
         """Visits every k in every round; raises EngineError when it cannot go on.
@@ -429,7 +432,6 @@ class SweepRunner:
             self._final_error = self._final_error or error
         except TimeoutError:
             self._final_error = self._final_error or Unreachable("the engine gives no answer")
-        self.after = None if self._final is None else knobs(self._final)
 
     async def _give_back(self) -> None:
         """Looks until the engine is given back, or nothing more can come of it."""

@@ -426,6 +426,30 @@ async def test_a_first_change_that_is_made_late_is_given_back(make: Make) -> Non
     assert (engine.here.k_set, engine.ends, document(sweep)["left"]) == (5, None, "restored")
 
 
+async def test_a_sweep_that_is_cut_short_while_it_gives_k_back_does_not_say_that_it_did(
+    make: Make,
+) -> None:
+    sweep, engine = make()
+    put, releasing = engine.put, asyncio.Event()
+
+    async def hang(change: Change) -> AppliedChange:
+        if change.cancel:
+            releasing.set()
+            await asyncio.Event().wait()
+        return await put(change)
+
+    engine.put = hang  # type: ignore[method-assign]  # it does not answer, and a console is left
+    running = asyncio.create_task(run(sweep))
+    await releasing.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    found = sweep.outcome("http://engine", interrupted=True)
+    assert (found.ending.left, found.restored) == ("not_restored", False)
+    assert found.failure is not None
+    assert "it takes that back by itself within 7 s" in found.failure.line()
+
+
 async def test_a_breaker_that_opened_meanwhile_is_told(make: Make) -> None:
     sweep, engine = make()
 
