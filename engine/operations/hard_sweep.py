@@ -255,6 +255,9 @@ class HardSweep:
         record.ask({}, instance=None)
         try:
             made = await self._answer(lambda: self._engine.put(change))
+        except asyncio.CancelledError:
+            self._notices.append(f"the engine may have been told {PARAMETER}={cost:g}: interrupted")
+            raise
         except SpecdeckError as error:
             record.fail(error)
             what = "was not told" if is_refusal(error) else "may not have been told"

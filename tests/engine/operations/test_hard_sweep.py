@@ -229,6 +229,35 @@ async def test_a_sweep_that_is_cancelled_leaves_nothing(
     assert found.told is None
 
 
+async def test_a_sweep_that_is_cut_short_at_telling_says_that_the_engine_may_know(
+    make: Make,
+) -> None:
+    made = make()
+    put, telling = made.serving.put, asyncio.Event()
+
+    async def hang(change: Change) -> AppliedChange:
+        if change.parameters:
+            telling.set()
+            await asyncio.Event().wait()
+        return await put(change)
+
+    made.serving.put = hang  # type: ignore[method-assign]  # it does not answer
+
+    async def follow() -> None:
+        async for _ in made.sweep.events():
+            pass
+
+    running = asyncio.create_task(follow())
+    await telling.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    found = made.sweep.outcome
+    assert found is not None
+    assert found.told is None
+    assert "the engine may have been told baseline.soft_cost=" in found.notices[-1]
+
+
 async def test_a_sweep_that_is_closed_leaves_nothing(make: Make) -> None:
     made = make()
     async with aclosing(made.sweep.events()) as events:
