@@ -35,12 +35,14 @@ from textual.events import Event, InputEvent, Key, MouseEvent, Paste
 from textual.filter import LineFilter
 from textual.message_pump import MessagePump
 from textual.screen import Screen
+from textual.widgets import Input
 from textual.worker import Worker, WorkerError, WorkerFailed
 
 from specdeck.console import keys, theme
 from specdeck.console.context import ConsoleContext
+from specdeck.console.held_key import HeldKey
 from specdeck.console.key_order import KeyFollower, KeyOrder, Sent
-from specdeck.console.screens.dialogs import Choice, Dialog
+from specdeck.console.screens.dialogs import Choice, Dialog, LineDialog
 from specdeck.console.screens.engine_screen import DetailScreen
 from specdeck.console.screens.live.screen import LiveScreen
 from specdeck.console.settings import Settings
@@ -292,6 +294,7 @@ class Console(App[str]):
         )
         self.key_order = KeyOrder(self, self._find_key_target)
         """Has each key, paste and click wait for what the one before it does."""
+        self._held_key = HeldKey()
         self._selected = 0
         """The engine that the theme was chosen for."""
         self._take_themes(themes)
@@ -431,12 +434,20 @@ class Console(App[str]):
         await super().on_event(event)
 
     async def _send(self, event: Sent) -> None:
-        """To the widget that it is for, unless it was meant for a dialog that did not open."""
+        """To the widget that it is for, unless it was meant for a dialog that did not open, or for
+        the screen before."""
+        if not self._is_typed(event) and self._held_key.is_spent(event, self.screen):
+            return
         if isinstance(event, Key | Paste) and self._is_typed_ahead(event):
             return
         target = self._find_target(event)
         await super().on_event(event)
         self.key_order.begin(event, target)
+
+    def _is_typed(self, event: Sent) -> bool:
+        """Whether it goes onto a line as it is, where it answers nothing."""
+        has_line = isinstance(self.focused, Input) or isinstance(self.screen, LineDialog)
+        return has_line and isinstance(event, Key) and event.is_printable
 
     def _is_typed_ahead(self, typed: Key | Paste) -> bool:
         screen = self.screen
@@ -693,7 +704,11 @@ class Console(App[str]):
             self.exit()
             return
         controller = self.controller
-        self._question = _quit_dialog(controller.engines[0], has_load=controller.load is not None)
+        self._question = _quit_dialog(
+            controller.engines[0],
+            has_load=controller.load is not None,
+            opened_by=self.context.key_names("console.quit"),
+        )
         self.push_screen(self._question, lambda choice: self.exit(choice) if choice else None)
 
     async def action_interrupt(self) -> None:
@@ -718,7 +733,9 @@ class Console(App[str]):
             self.leave()
 
 
-def _quit_dialog(engine: MonitoredEngine, *, has_load: bool) -> Dialog:
+def _quit_dialog(
+    engine: MonitoredEngine, *, has_load: bool, opened_by: Collection[str]
+) -> Dialog:
     load = f" Its load ends here: `specdeck load {engine.name}` makes more." if has_load else ""
     return Dialog(
         f"{engine.name} was started here. Stop it?",
@@ -729,4 +746,5 @@ def _quit_dialog(engine: MonitoredEngine, *, has_load: bool) -> Dialog:
             Choice("stop", "s", "Stop the engine and quit"),
             Choice("", "escape", "Stay here"),
         ),
+        opened_by,
     )

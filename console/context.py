@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specdeck.console.footer import footer
-from specdeck.console.keys import KEYS, Key, Place, key_label
+from specdeck.console.keys import KEYS, Key, Place, key_label, key_names
 from specdeck.console.widgets.cells import Row
 from specdeck.console.widgets.format import LocalTime
 from specdeck.engine.client.command_options import NO_OPTIONS, CommandOptions
@@ -50,6 +50,10 @@ class ConsoleContext:
     def key_label(self, name: str) -> str:
         """The key of an action, for a hint."""
         return key_label(name, self.keymap)
+
+    def key_names(self, name: str) -> tuple[str, ...]:
+        """Every key of an action, as Textual calls them."""
+        return key_names(name, self.keymap)
 
     def options(self, url: str) -> CommandOptions:
         """What commands have to be given for an engine; nothing where its URL alone does."""

@@ -334,6 +334,16 @@ def key_label(name: str, keymap: Mapping[str, str]) -> str:
     return format_keys(_BY_ID[name], keymap).split()[0]
 
 
+def key_names(name: str, keymap: Mapping[str, str]) -> tuple[str, ...]:
+    """Every key of an action, as Textual calls them.
+
+    >>> key_names("console.help", {}), key_names("change.undo", {"change.undo": "f3, u"})
+    (('question_mark', 'f1'), ('f3', 'u'))
+    """
+    moved = keymap.get(name)
+    return _BY_ID[name].keys if moved is None else tuple(one.strip() for one in moved.split(","))
+
+
 def available(*, engines: bool, load: bool) -> tuple[Key, ...]:
     """The keys that mean something in a session."""
     there = {"": True, "engines": engines, "load": load}

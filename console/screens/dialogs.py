@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from textual.app import ComposeResult
@@ -121,20 +121,37 @@ def _as_text(typed: Key | Paste) -> str | None:
 
 
 class Dialog(Modal[str]):
-    """Returns the value of the answer; escape is the last one."""
+    """Returns the value of the answer; escape is the last one.
+
+    What cannot be undone may be asked here: the key that opened it answers nothing, however late
+    it comes again, and enter alone leaves everything as it is.
+    """
 
     CSS_PATH = "dialog.tcss"
 
-    def __init__(self, question: str, explanation: str, choices: tuple[Choice, ...]) -> None:
+    def __init__(
+        self,
+        question: str,
+        explanation: str,
+        choices: tuple[Choice, ...],
+        opened_by: Collection[str],
+    ) -> None:
+        """`opened_by` are the keys that open it: an answer has another key in place of such a one,
+        the capital of it."""
         super().__init__()
         self.question = question
         self.explanation = explanation
-        self.choices = choices
+        self.choices = tuple(
+            replace(one, key=one.key.swapcase()) if one.key in opened_by else one
+            for one in choices
+        )
         self._ahead: Choice | None = None
         """What was chosen before the answers were there to be seen."""
 
     def on_mount(self) -> None:
         """Take the answer of whoever knew the question."""
+        for listing in self.query(LineList):
+            listing.highlighted = len(self.choices) - 1
         if self._ahead is not None:
             self.dismiss(self._ahead.value)
 

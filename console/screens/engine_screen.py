@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
@@ -364,7 +364,11 @@ class SteeringScreen(EngineScreen):
             if choice and controller.selected == index:
                 controller.arm()
 
-        question = _arm_dialog(controller.engine.name, self.key_label("change.undo"))
+        question = _arm_dialog(
+            controller.engine.name,
+            self.key_label("change.undo"),
+            self.context.key_names("control.arm"),
+        )
         self.app.push_screen(question, arm)
 
     def _arm_unasked(self) -> None:
@@ -377,10 +381,11 @@ class SteeringScreen(EngineScreen):
             controller.arm()
 
 
-def _arm_dialog(name: str, undo: str) -> Dialog:
+def _arm_dialog(name: str, undo: str, opened_by: Collection[str]) -> Dialog:
     return Dialog(
         f"Arm control of {name}?",
         "This console did not start the engine, and others may rely on it. "
         f"Changes act at once on live traffic, are recorded, and can be undone with {undo}.",
         (Choice("arm", "a", "Arm control"), Choice("", "escape", "Stay read-only")),
+        opened_by,
     )

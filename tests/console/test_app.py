@@ -531,7 +531,7 @@ async def test_ctrl_c_leaves_from_any_dialog(
         assert len([one for one in app.screen_stack if isinstance(one, Dialog)]) == 1
         await press(pilot, "escape")
         assert not isinstance(app.screen, Dialog)
-        app.push_screen(Dialog("Another one?", "", (Choice("", "escape", "No"),)))
+        app.push_screen(Dialog("Another one?", "", (Choice("", "escape", "No"),), ()))
         await press(pilot, "ctrl+c", "s")
     assert app.return_value == "stop"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -69,10 +70,11 @@ class AgainstScreen(Modal[Side | None]):
             self.dismiss(Side("engine", address, address))
 
 
-def overwrite_dialog(place: Path) -> Dialog:
+def overwrite_dialog(place: Path, opened_by: Collection[str]) -> Dialog:
     """Asks whether a pin is to be overwritten; its value is empty for no."""
     return Dialog(
         "Overwrite the pin?",
         f"{screenshots.abbreviate_home(place)} holds the present pin. It will be replaced.",
-        (Choice("pin", "p", "Pin what is seen now"), Choice("", "escape", "Keep the pin")),
+        (Choice("pin", "o", "Overwrite it with what is seen"), Choice("", "escape", "Keep the pin")),
+        opened_by,
     )

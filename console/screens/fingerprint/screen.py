@@ -365,7 +365,8 @@ class FingerprintScreen(DetailScreen):
             if choice:
                 self._pin(found, watches)
 
-        self.app.push_screen(overwrite_dialog(place), overwrite)
+        opened_by = self.context.key_names("fingerprint.pin")
+        self.app.push_screen(overwrite_dialog(place, opened_by), overwrite)
 
     @work(group="pin", exclusive=True)
     async def _pin(self, found: Fingerprint, watches: EngineWatches) -> None:

@@ -253,7 +253,13 @@ class ValueDialog(Modal[Value | None]):
             yield Label("enter sets it   esc cancels", id="keys", markup=False)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Take it, unless it makes no sense."""
+        """Take it, unless it makes no sense; what is as it was is left as it is.
+
+        A figure is shown with fewer digits than it may have.
+        """
+        if event.value.strip() == format_value(self.parameter.value):
+            self.dismiss(None)
+            return
         try:
             self.dismiss(parse_value(self.parameter, event.value))
         except ValueError as error:

@@ -14,7 +14,7 @@ async def test_a_second_answer_closes_nothing_more(kit: type[Kit], console: Make
     app = console(kit.engine(kit.run(3)))
     async with run(app) as pilot:
         choices = (Choice("yes", "y", "Yes"), Choice("", "escape", "No"))
-        app.push_screen(Dialog("Sure?", "It takes a while.", choices), answers.append)
+        app.push_screen(Dialog("Sure?", "It takes a while.", choices, ()), answers.append)
         await settle(pilot)
         dialog = app.screen
         assert isinstance(dialog, Dialog)

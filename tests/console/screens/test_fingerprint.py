@@ -292,7 +292,7 @@ async def test_p_pins_and_asks_before_it_overwrites(bench: Bench) -> None:
         first = (await bench.fingerprints.read_pin(bench.engine.url) or bench).path  # type: ignore[union-attr]  # it is there
         await bench.turn(pilot, 2, 10)
         assert "knob changed: k 5 → 2" in shown(app)
-        for answer, moved in (("escape", False), ("p", True)):
+        for answer, moved in (("escape", False), ("o", True)):
             await pilot.press("p")
             await pilot.pause()
             assert isinstance(app.screen, Dialog)
