@@ -294,7 +294,8 @@ class Console(App[str]):
         )
         self.key_order = KeyOrder(self, self._find_key_target)
         """Has each key, paste and click wait for what the one before it does."""
-        self._held_key = HeldKey()
+        self.held_key = HeldKey()
+        """Has a key that leads to another screen do no more there."""
         self._selected = 0
         """The engine that the theme was chosen for."""
         self._take_themes(themes)
@@ -436,7 +437,7 @@ class Console(App[str]):
     async def _send(self, event: Sent) -> None:
         """To the widget that it is for, unless it was meant for a dialog that did not open, or for
         the screen before."""
-        if not self._is_typed(event) and self._held_key.is_spent(event, self.screen):
+        if self.held_key.is_spent(event, self.screen, is_typed=self._is_typed(event)):
             return
         if isinstance(event, Key | Paste) and self._is_typed_ahead(event):
             return
@@ -733,9 +734,7 @@ class Console(App[str]):
             self.leave()
 
 
-def _quit_dialog(
-    engine: MonitoredEngine, *, has_load: bool, opened_by: Collection[str]
-) -> Dialog:
+def _quit_dialog(engine: MonitoredEngine, *, has_load: bool, opened_by: Collection[str]) -> Dialog:
     load = f" Its load ends here: `specdeck load {engine.name}` makes more." if has_load else ""
     return Dialog(
         f"{engine.name} was started here. Stop it?",

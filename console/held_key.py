@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from textual.events import Key, MouseDown, MouseUp
+from textual.events import Key, MouseDown, MouseEvent, MouseUp
 from textual.screen import Screen
 
 from specdeck.console.key_order import Sent
@@ -30,25 +30,31 @@ class HeldKey:
         self._spent: str | None = None
         """The one that has led to the screen that is there."""
 
-    def is_spent(self, sent: Sent, screen: Screen[object]) -> bool:
-        """Whether `sent` is the one that has led to `screen`, and not let go of since.
+    def is_spent(self, sent: Sent, screen: Screen[object], *, is_typed: bool) -> bool:
+        """Whether `sent` is the one that has led to `screen`, and was not let go of since.
 
-        To be asked of each once all that those before it have begun is done.
+        To be asked of each once all that those before it have begun is done. What `is_typed` onto
+        a line is none.
         """
+        if isinstance(sent, MouseEvent) and not isinstance(sent, MouseDown | MouseUp):
+            return False  # it leads nowhere, and comes between two clicks
         name = _name(sent)
-        if name is None:
-            return False
         if self._screen is not None and screen is not self._screen:
             self._spent = self._last
-        is_spent = name == self._spent and sent.time - self._at < RELEASED_S
+        is_held = name is not None and sent.time - self._at < RELEASED_S
+        is_spent = is_held and name == self._spent and not is_typed
         if not is_spent:
             self._spent = None
         self._last, self._at, self._screen = name, sent.time, screen
         return is_spent
 
+    def release(self) -> None:
+        """Whatever was held is let go of."""
+        self._at = float("-inf")
+
 
 def _name(sent: Sent) -> str | None:
-    """None for what leads nowhere, such as the mouse on its way, and what may be repeated."""
+    """None for what may come again and again."""
     if isinstance(sent, MouseDown | MouseUp):
         return "click"
     return sent.key if isinstance(sent, Key) and sent.key not in _LEAVING else None

@@ -39,6 +39,7 @@ class CopyDialog(Modal[Copyable | None]):
 
     CSS_PATH = "copy.tcss"
     PLACE: ClassVar[keys.Place] = "dialog"
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-medium")]
     BINDINGS = [*keys.bindings("dialog")]
 
     def __init__(self, copies: Sequence[Copyable] | None = None) -> None:

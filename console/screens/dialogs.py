@@ -128,6 +128,8 @@ class Dialog(Modal[str]):
     """
 
     CSS_PATH = "dialog.tcss"
+    AUTO_FOCUS = "LineList"
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-medium")]
 
     def __init__(
         self,
@@ -142,8 +144,7 @@ class Dialog(Modal[str]):
         self.question = question
         self.explanation = explanation
         self.choices = tuple(
-            replace(one, key=one.key.swapcase()) if one.key in opened_by else one
-            for one in choices
+            replace(one, key=one.key.swapcase()) if one.key in opened_by else one for one in choices
         )
         self._ahead: Choice | None = None
         """What was chosen before the answers were there to be seen."""
@@ -167,8 +168,9 @@ class Dialog(Modal[str]):
     def compose(self) -> ComposeResult:
         """The question, what it means, the answers."""
         with Vertical(id="dialog"):
-            yield Label(printable(self.question), id="question", markup=False)
-            yield Label(self.explanation, id="explanation", markup=False)
+            with VerticalScroll(id="said"):
+                yield Label(printable(self.question), id="question", markup=False)
+                yield Label(self.explanation, id="explanation", markup=False)
             yield LineList(*(Option(self._prompt(choice)) for choice in self.choices), markup=False)
 
     def _prompt(self, choice: Choice) -> str:

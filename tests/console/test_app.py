@@ -461,7 +461,7 @@ async def test_every_size_shows_something_and_nothing_breaks(
         assert any(charts) is not narrow
 
 
-@pytest.mark.parametrize(("key", "value"), [("s", "stop"), ("l", "leave"), ("enter", "leave")])
+@pytest.mark.parametrize(("key", "value"), [("s", "stop"), ("l", "leave"), ("enter", None)])
 async def test_leaving_an_engine_that_was_started_here_asks_what_becomes_of_it(
     key: str, value: str, kit: type[Kit], console: MakeConsole
 ) -> None:

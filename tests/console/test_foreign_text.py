@@ -89,7 +89,7 @@ async def test_widgets_of_textual_show_foreign_text(console: MakeConsole) -> Non
         await settle(pilot)
         assert "owned" in assert_screen_harmless(pilot)
         choices = (Choice("", "escape", PLANTED.replace("[", "(")),)
-        await pilot.app.push_screen(Dialog(PLANTED, PLANTED, choices))
+        await pilot.app.push_screen(Dialog(PLANTED, PLANTED, choices, ()))
         await settle(pilot)
         assert "owned" in assert_screen_harmless(pilot)
 

@@ -52,7 +52,12 @@ async def settle(pilot: Pilot[str]) -> None:
 
 
 async def press(pilot: Pilot[str], *keys: str) -> None:
-    """Presses keys, and returns when the console has done all that they ask."""
+    """Presses keys, and returns when the console has done all that they ask.
+
+    As somebody does who has let go of what was pressed before.
+    """
+    if isinstance(pilot.app, Console):
+        pilot.app.held_key.release()
     await pilot.press(*keys)
     await settle(pilot)
 

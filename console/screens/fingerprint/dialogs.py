@@ -32,6 +32,7 @@ class AgainstScreen(Modal[Side | None]):
     """Returns what was chosen, or the engine at the address that was typed; None for neither."""
 
     CSS_PATH = "dialogs.tcss"
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-medium")]
     BINDINGS = [*keys.bindings("dialog")]
 
     def __init__(self) -> None:
@@ -75,6 +76,9 @@ def overwrite_dialog(place: Path, opened_by: Collection[str]) -> Dialog:
     return Dialog(
         "Overwrite the pin?",
         f"{screenshots.abbreviate_home(place)} holds the present pin. It will be replaced.",
-        (Choice("pin", "o", "Overwrite it with what is seen"), Choice("", "escape", "Keep the pin")),
+        (
+            Choice("pin", "o", "Pin what is seen now"),
+            Choice("", "escape", "Keep the pin"),
+        ),
         opened_by,
     )

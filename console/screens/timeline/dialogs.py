@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
-from textual.containers import Vertical
+from textual.containers import Vertical, VerticalScroll
 from textual.widgets import Input, Label
 
 from specdeck.console import keys
@@ -83,7 +83,7 @@ class EventDialog(Modal[None]):
 
     def compose(self) -> ComposeResult:
         """What happened, and what was measured around it."""
-        with Vertical(id="dialog"):
+        with VerticalScroll(id="dialog"):
             yield Label(printable(self.question), id="question", markup=False)
             yield Flow(id="about")
             yield Label("enter or esc closes", id="keys", markup=False)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from textual import on
 from textual.app import ComposeResult
-from textual.containers import Vertical
+from textual.containers import Vertical, VerticalScroll
 from textual.widgets import Input, Label, OptionList
 
 from specdeck.console import keys
@@ -127,6 +127,7 @@ class ParametersScreen(Modal[None]):
     """Lists what the engine lets be set; enter edits, z takes the last change back."""
 
     CSS_PATH = "dialogs.tcss"
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (13, "-medium")]
     BINDINGS = [*keys.bindings("parameters")]
 
     def __init__(self, controller: Controller, options: CommandOptions = NO_OPTIONS) -> None:
@@ -235,6 +236,8 @@ class ValueDialog(Modal[Value | None]):
     """Asks for one value; None leaves it as it is."""
 
     CSS_PATH = "dialogs.tcss"
+    AUTO_FOCUS = "Input"
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-medium")]
     BINDINGS = [*keys.bindings("dialog")]
 
     def __init__(self, parameter: Parameter) -> None:
@@ -246,7 +249,8 @@ class ValueDialog(Modal[Value | None]):
         one = self.parameter
         with Vertical(id="dialog"):
             yield Label(one.name, id="question", markup=False)
-            yield Label(one.doc or "", id="explanation", markup=False)
+            with VerticalScroll(id="doc"):
+                yield Label(printable(one.doc or ""), id="explanation", markup=False)
             yield Label(bounds(one), classes="name", markup=False)
             yield Input(format_value(one.value), compact=True)
             yield Label("", id="refusal", markup=False)

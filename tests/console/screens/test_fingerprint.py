@@ -15,6 +15,7 @@ import httpx
 import pytest
 from tests.support.facts_engine import FactsEngine
 from tests.support.fingerprints import Fingerprints as Made
+from tests.support.pilot import press as press_and_settle
 from tests.support.pilot import settle
 
 from specdeck.console.screens.dialogs import Dialog
@@ -149,7 +150,7 @@ async def rest(pilot: Pilot[str]) -> None:
 
 async def press(pilot: Pilot[str], *keys: str) -> None:
     """Press keys, and let arrive what they bring."""
-    await pilot.press(*keys)
+    await press_and_settle(pilot, *keys)
     await rest(pilot)
 
 

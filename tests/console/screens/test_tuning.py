@@ -517,14 +517,23 @@ async def test_a_parameter_is_edited_that_the_engine_lists_no_longer(tuned: Make
         await until(pilot, lambda: isinstance(app.screen, ValueDialog))
 
 
+async def test_a_value_that_is_entered_as_it_was_is_no_change(tuned: MakeTuned) -> None:
+    app, _, changes = tuned()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot)
+        for key in ("p", "enter", "enter"):
+            await press(pilot, key)
+        assert isinstance(app.screen, ParametersScreen)
+    assert changes == []
+
+
 async def test_what_the_engine_refuses_is_shown_where_it_was_asked_for(tuned: MakeTuned) -> None:
     app, _, changes = tuned()
     async with app.run_test(size=(80, 24)) as pilot:
         await opened(pilot)
         live(app).controller.engines[0].refuse_with = UsageError("min is more than max")  # type: ignore[attr-defined]  # the fake's
         await press(pilot, "p")
-        await press(pilot, "enter")
-        await press(pilot, "enter")
+        await press(pilot, "enter", *"0.2", "enter")
         app.screen.show()  # type: ignore[attr-defined]  # the parameters' screen
         shown = str(app.screen.query_one("#refusal").render())
         assert "not changed: min is more than max" in shown

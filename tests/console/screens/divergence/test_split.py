@@ -53,7 +53,7 @@ async def run_split(
 async def race(pilot: Pilot[str], *keys: str) -> None:
     """Presses keys that have the arms asked, and waits for the verdict."""
     screen = next(one for one in pilot.app.screen_stack if isinstance(one, DivergenceScreen))
-    await pilot.press(*keys)
+    await press(pilot, *keys)
     await until(pilot, lambda: screen.split.verdict)
 
 
