@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
 import click
 
+from specdeck.console.cli.common import until_signal
+from specdeck.console.cli.first_and_last import INTERRUPTED
 from specdeck.console.cli.output import emit, log, print_lines
 from specdeck.engine.client import event_loop
 from specdeck.engine.client.address import refuse_credentials
@@ -79,7 +82,7 @@ def _row(record: Record, now: float) -> tuple[str, ...]:
 @click.command("stop")
 @click.argument("engine", metavar="NAME|URL")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def stop(engine: str, as_json: bool) -> None:
+def stop(engine: str, as_json: bool) -> int:
     """End an engine that specdeck started, all of its processes, and wait until it is gone."""
     registry = Registry(locations(os.environ).engines)
     record = registry.find(engine)
@@ -93,7 +96,9 @@ def stop(engine: str, as_json: bool) -> None:
         registry.clean()
         raise EngineError(f"{record.name} has ended already", remedy="see `specdeck ps`")
     reporter = StopReporter(record.name)
-    event_loop.run(stop_engine(record, registry, on_progress=reporter))
+    work = partial(stop_engine, record, registry, on_progress=reporter)
+    if code := wait_for_stop(record.name, work):
+        return code
     last = reporter.last
     assert last is not None  # a stop ends with a step
     if as_json:
@@ -102,6 +107,29 @@ def stop(engine: str, as_json: bool) -> None:
     else:
         how = "killed" if last.killed else "ended"
         print_lines(f"{record.name}: {count_processes(count)} {how} in {last.elapsed:.1f} s")
+    return 0
+
+
+def wait_for_stop(name: str, stop: Callable[[], Awaitable[None]]) -> int:
+    """Runs the stop of an engine to its end; the exit code.
+
+    Where a signal cuts it short, that is said: the engine may be asked, and not have ended.
+    """
+
+    async def work() -> int:
+        await stop()
+        return 0
+
+    try:
+        return event_loop.run(until_signal(work(), on_interrupt=lambda: how_to_go_on(name)))
+    except KeyboardInterrupt:  # before the loop ran, or after it
+        log(f"specdeck: interrupted: {how_to_go_on(name)}")
+        return INTERRUPTED
+
+
+def how_to_go_on(name: str) -> str:
+    """Where it is told whether an engine has ended whose stop was cut short, and what ends it."""
+    return f"{name} may still run: `specdeck ps` tells, `specdeck stop {name}` ends it"
 
 
 def count_processes(count: int) -> str:

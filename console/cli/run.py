@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Literal
@@ -37,7 +38,7 @@ from specdeck.console.cli.incident_key import incident_writer
 from specdeck.console.cli.operator import find_operator
 from specdeck.console.cli.output import emit, log
 from specdeck.console.cli.print_queue import work_beside_output
-from specdeck.console.cli.processes import StopReporter, record_as_json
+from specdeck.console.cli.processes import StopReporter, record_as_json, wait_for_stop
 from specdeck.console.cli.watch import find_lasting_error
 from specdeck.engine.client import event_loop
 from specdeck.engine.client.attach import AttachedEngine
@@ -285,8 +286,11 @@ def run_in_console(launch: Launch, *, load: LoadProcess | None = None) -> int:
     if launch.record is None:
         return code
     if app.return_value == "stop":
-        event_loop.run(launch.stop(on_progress=StopReporter(launch.record.name)))
-        log(f"{launch.record.name} is stopped")
+        name = launch.record.name
+        log(f"stopping {name}")
+        if code := wait_for_stop(name, partial(launch.stop, on_progress=StopReporter(name))):
+            return code
+        log(f"{name} is stopped")
     else:
         log_running(launch)
     return code

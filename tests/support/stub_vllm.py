@@ -9,7 +9,10 @@ import yaml
 MODEL = Path(__file__).parents[2] / "sample_configs" / "models" / "target"
 
 SERVER = """
+import os
+import signal
 import sys
+import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 ANSWERS = {
@@ -31,18 +34,23 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, *_):
         pass
 
+def end_late(*_):
+    threading.Timer(LINGERS_S, lambda: os._exit(0)).start()
+
+if LINGERS_S:
+    signal.signal(signal.SIGTERM, end_late)
 port = int(sys.argv[sys.argv.index("--port") + 1])
 ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
 """
 
 
-def write_stub_config(folder: Path) -> Path:
-    """A config in `folder` whose engine is such a server."""
+def write_stub_config(folder: Path, *, lingers_s: float = 0.0) -> Path:
+    """A config in `folder` whose engine is such a server; it ends so long after it is asked to."""
     package = folder / "stub" / "vllm" / "entrypoints" / "openai"
     package.mkdir(parents=True)
     for one in (package, package.parent, package.parent.parent):
         (one / "__init__.py").touch()
-    (package / "api_server.py").write_text(SERVER)
+    (package / "api_server.py").write_text(f"LINGERS_S = {lingers_s}\n{SERVER}")
     config = folder / "stub.yaml"
     config.write_text(
         yaml.safe_dump(
