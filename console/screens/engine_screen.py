@@ -218,7 +218,7 @@ class EngineScreen(Screen[None]):
             self.say(obstacle.line(), bad=True)
             self.drop_what_is_typed()
             return
-        dialog = TrialDialog(self.track, suggested)
+        dialog, is_kept = TrialDialog(self.track, suggested), controller.keep_target()
 
         async def follow() -> None:
             await controller.refresh_tuning(index)
@@ -226,8 +226,7 @@ class EngineScreen(Screen[None]):
                 dialog.follow(controller.tracks[index])
 
         def begin(want: Change | None) -> None:
-            # Another engine may be on the screen by now.
-            if want is not None and controller.selected == index and controller.wish(want):
+            if want is not None and is_kept() and controller.wish(want):
                 then()
 
         self.app.push_screen(dialog, begin)
@@ -358,10 +357,10 @@ class SteeringScreen(EngineScreen):
             self._arm_unasked()
             self.drop_what_is_typed()
             return
-        index = controller.selected
+        is_kept = controller.keep_target()
 
         def arm(choice: str | None) -> None:
-            if choice and controller.selected == index:
+            if choice and is_kept():
                 controller.arm()
 
         question = _arm_dialog(

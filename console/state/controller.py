@@ -345,6 +345,24 @@ class Controller:
         armed = self.engine.armed
         return find_obstacle(self.track, want, armed=armed, key_label=self._key_label)
 
+    def keep_target(self) -> Callable[[], bool]:
+        """For an answer that is given later: whether a key still acts on what it acts on now.
+
+        What is returned says it where the engine was started anew since; an engine that does not
+        answer is an obstacle of its own. Another one may be selected by then.
+        """
+        index, known = self.selected, self.track.known
+
+        def is_kept() -> bool:
+            now = self.tracks[index].known
+            if known is not None and now is not None and _is_other_life(known, now):
+                line = "not done: the engine was started anew since that was asked"
+                self.tell(line, "warn", index=index)
+                return False
+            return self.selected == index
+
+        return is_kept
+
     def wish(self, want: Change) -> bool:
         """Ask for a change unless it is known to be refused; wishes add up."""
         index = self.selected

@@ -362,7 +362,12 @@ class FingerprintScreen(DetailScreen):
             return
 
         def overwrite(choice: str | None) -> None:
-            if choice:
+            now = self.fingerprint
+            if not choice:
+                return
+            if now is None or (now.path, now.instance) != (found.path, found.instance):
+                self.say("not pinned: the engine has another fingerprint by now", bad=True)
+            else:
                 self._pin(found, watches)
 
         opened_by = self.context.key_names("fingerprint.pin")

@@ -222,10 +222,10 @@ class ParametersScreen(Modal[None]):
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Edit one."""
-        parameter = read_item(event, Parameter)
+        parameter, is_kept = read_item(event, Parameter), self.controller.keep_target()
 
         def take(found: Value | None) -> None:
-            if found is not None:
+            if found is not None and is_kept():
                 want = Change(parameters={parameter.name: found}, reason="parameters")
                 self.controller.wish(want)
 

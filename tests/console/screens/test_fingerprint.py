@@ -306,6 +306,17 @@ async def test_p_pins_and_asks_before_it_overwrites(bench: Bench) -> None:
         assert live(app).controller.tracks[0].names.differs is None  # type: ignore[union-attr]  # it is named
 
 
+async def test_no_pin_is_overwritten_with_what_is_seen_no_more(bench: Bench) -> None:
+    place = await bench.pin()
+    before = place.read_text()
+    async with bench.run("f", "p") as (app, pilot):
+        assert isinstance(app.screen, Dialog)
+        await bench.turn(pilot, 2, 10)
+        await press(pilot, "o")
+        assert "not pinned: the engine has another fingerprint by now" in shown(app)
+    assert place.read_text() == before
+
+
 async def test_another_engine_and_an_earlier_moment_can_be_chosen(
     bench: Bench, kit: type[Kit]
 ) -> None:

@@ -661,6 +661,22 @@ def test_no_k_is_tried_that_the_engine_cannot_draft(kit: type[Kit]) -> None:
         assert parse_wish("5", "60", track).k == 5
 
 
+@pytest.mark.parametrize("opening", [("T",), ("p", "enter", *"0.2")])
+async def test_no_answer_acts_on_an_engine_that_was_started_anew_since(
+    opening: tuple[str, ...], kit: type[Kit], tuned: MakeTuned
+) -> None:
+    app, _, changes = tuned()
+    async with run(app) as pilot:
+        await press(pilot, *opening)
+        engine = app.controller.engines[0]  # type: ignore[attr-defined]  # it is a console
+        state = replace(kit.state, capabilities=ABLE, instance="another")
+        await engine.more.put(kit.reading(50, state))
+        await settle(pilot)
+        await press(pilot, "enter")
+        assert said(app)[-1] == "not done: the engine was started anew since that was asked"
+    assert changes == []
+
+
 @pytest.mark.parametrize("screen", ["live", "tuning"])
 async def test_what_is_typed_right_after_the_key_of_a_trial_is_tried(
     tuned: MakeTuned, screen: str
