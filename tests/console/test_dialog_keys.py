@@ -145,9 +145,11 @@ SCENES = (
 
 
 def test_every_dialog_has_a_scene() -> None:
-    kinds, found = [Modal], set()
+    kinds: list[type[Any]] = [Modal]
+    found: set[type[Any]] = set()
     while kinds:
-        kinds += (below := kinds.pop().__subclasses__())
+        below = kinds.pop().__subclasses__()
+        kinds += below
         found |= {one for one in below if one.__module__.startswith("specdeck.")}
     assert found - {LineDialog} == {one.dialog for one in SCENES}
 
@@ -197,6 +199,23 @@ async def test_no_dialog_is_answered_by_the_key_that_opened_it(
         answered = [one for one in answers if one]
     assert (answered, engine.asked, engine.armed) == ([], [], scene.armed)
     assert pinned.stat().st_mtime_ns == before
+
+
+async def test_the_key_that_answers_a_dialog_does_nothing_below_it(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    state = replace(kit.state, capabilities=ABLE)
+    client = TunedClient(tuning())
+    client.states = [state]
+    engine = TunedEngine(kit.run(5, state), client, armed=False)
+    app = console(engine)
+    async with run(app) as pilot:
+        type_at_once(app, "c", *"aaa", gap_s=0.4)
+        await settle(pilot)
+        assert engine.armed
+        assert engine.asked == []
+        await press(pilot, "a")
+    assert [one.policy for one in engine.asked] == ["goodput"]
 
 
 def test_no_screen_is_opened_from_a_worker_that_waits_for_it() -> None:

@@ -56,7 +56,7 @@ async def test_what_an_answer_is_given_with_is_in_view(
         await settle(pilot)
         assert isinstance(app.focused, Input | OptionList)
         # A form of many lines scrolls to the one that is typed on.
-        lines = [] if isinstance(dialog, CheckForm) else dialog.query(Input)
+        lines = () if isinstance(dialog, CheckForm) else tuple(dialog.query(Input))
         seen = dialog._compositor.visible_widgets
         for field in [app.focused, *lines, *dialog.query(OptionList)]:
             region, clip = seen[field]
