@@ -429,6 +429,8 @@ class Console(App[str]):
             if self._leaving or (not event.is_forwarded and self.key_order.hold(event)):
                 return
             await self._wait_for_screen()
+            if not self.screen_stack:  # it ends without having been told to
+                return
             if not event.is_forwarded:
                 await self._send(event)
                 return
