@@ -64,6 +64,51 @@ def read_file(path: Path, *, most: int, own: bool = False) -> bytes:
     return data
 
 
+def open_lock(path: Path) -> int:
+    """A file of this user's own, to take a lock on; made where there is none, closed by the caller.
+
+    Never waits, and follows no link. Raises OSError, also for what another user could have left
+    there: that one could hold the lock for ever, or have another file marked.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    refuse_foreign(path)  # looked at first: a pipe or a device is not even opened
+    descriptor = os.open(path, flags, 0o600)
+    try:
+        refuse_foreign(path, about := os.fstat(descriptor))
+        if about.st_mode & 0o044:  # who can read it can lock it
+            os.fchmod(descriptor, 0o600)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def refuse_foreign(path: Path, about: os.stat_result | None = None) -> os.stat_result | None:
+    """Raises OSError unless a file to write to and to lock is this user's alone: of one name, so
+    that no other is written with it, and closed to others.
+
+    Goes by `about` or by what lies at `path`, which is the answer; None where nothing does.
+    """
+    if about is None:
+        try:
+            about = path.lstat()
+        except FileNotFoundError:
+            return None
+    if stat.S_ISLNK(about.st_mode):
+        fault = "a link"
+    elif not stat.S_ISREG(about.st_mode):
+        fault = "not a regular file"
+    elif about.st_uid != os.geteuid():
+        fault = "another user's file"
+    elif about.st_nlink > 1:
+        fault = "a file with another name"
+    elif about.st_mode & 0o022:
+        fault = "a file that others can write"
+    else:
+        return about
+    raise OSError(errno.EPERM, fault, str(path))
+
+
 @contextmanager
 def write_whole(path: Path, *, mode: int = 0o666, over: bool = True) -> Iterator[BinaryIO]:
     """A file to write to that is at `path` whole when this ends, and not at all where it fails.

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from specdeck.engine.errors import ConfigError, Place, UsageError
-from specdeck.engine.files import is_kernels
+from specdeck.engine.files import is_kernels, open_lock
 from specdeck.engine.paths import private
 from specdeck.engine.store.distrust import distrust, limit_time
 from specdeck.engine.store.full_disk import is_disk_full
@@ -273,9 +273,8 @@ def take_lock(path: Path) -> int | None:
     lock = beside(path, ".lock")
     with translate_errors(lock):
         private(path.parent)
-        flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
         for _ in range(_LOCK_TRIES):
-            file = os.open(lock, flags, 0o600)
+            file = open_lock(lock)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from specdeck.engine.client.address import engine_url
 from specdeck.engine.errors import EngineError, UsageError
-from specdeck.engine.files import read_file, replace_file
+from specdeck.engine.files import open_lock, read_file, replace_file
 from specdeck.engine.launch import process
 from specdeck.engine.launch.ports import port_refusal
 from specdeck.engine.paths import private
@@ -316,7 +316,7 @@ class Registry:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Keeps two consoles from choosing one name; the lock dies with its holder."""
-        handle = os.open(private(self._root) / ".lock", os.O_CREAT | os.O_RDWR, 0o600)
+        handle = open_lock(private(self._root) / ".lock")
         try:
             self._lock(handle)
             yield

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from specdeck.engine.errors import SpecdeckError, UsageError
-from specdeck.engine.files import is_kernels
+from specdeck.engine.files import is_kernels, open_lock
 from specdeck.engine.paths import private
 from specdeck.engine.store.distrust import distrust, limit_time
 from specdeck.engine.store.full_disk import is_disk_full
@@ -157,7 +157,7 @@ class Store:
         if name in self._locks:
             return True
         with self._translate_errors():
-            file = os.open(self._lock_path(name), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            file = open_lock(self._lock_path(name))
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -295,8 +295,11 @@ class Store:
     def _unusable(self, error: Exception) -> UsageError:
         if is_disk_full(error, self._path.parent):
             return UsageError(f"{self._path} cannot be used: the disk is full", remedy="make room")
+        words: object = error
+        if isinstance(error, OSError) and error.filename and error.strerror:
+            words = f"{error.filename}: {error.strerror.lower()}"
         return UsageError(
-            f"{self._path} cannot be used: {error}",
+            f"{self._path} cannot be used: {words}",
             remedy="see to the file, or move it out of the way",
         )
 

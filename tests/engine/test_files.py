@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from specdeck.engine import files
-from specdeck.engine.files import ABANDONED_S, read_file, replace_file, write_whole
+from specdeck.engine.files import ABANDONED_S, open_lock, read_file, replace_file, write_whole
 
 
 def test_what_killed_writers_left_is_removed_and_what_is_being_written_stays(
@@ -190,3 +190,48 @@ def test_a_disk_without_room_says_for_which_file(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No space left") as raised, write_whole(tmp_path / "a"):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     assert raised.value.filename == str(tmp_path / "a")
+
+
+FAULTS = {
+    "link": "a link",
+    "link to nothing": "a link",
+    "pipe": "not a regular file",
+    "other name": "a file with another name",
+    "open to all": "a file that others can write",
+    "another user's": "another user's file",
+}
+
+
+@pytest.mark.parametrize("planted", FAULTS)
+def test_nothing_that_another_user_can_leave_is_taken_for_a_lock(
+    planted: str, tmp_path: Path
+) -> None:
+    lock, mine = tmp_path / "lock", tmp_path / "mine"
+    mine.write_text("precious")
+    mine.chmod(0o640)
+    if planted == "pipe":
+        os.mkfifo(lock)
+    elif planted == "other name":
+        lock.hardlink_to(mine)
+    elif planted.startswith("link"):
+        lock.symlink_to(mine if planted == "link" else tmp_path / "made")
+    else:
+        lock.touch()
+        lock.chmod(0o666 if planted == "open to all" else 0o600)
+    if planted == "another user's":
+        if os.geteuid() != 0:
+            pytest.skip("gives a file to another user")
+        os.chown(lock, 12345, 12345)
+    before = lock.lstat()
+    with pytest.raises(OSError, match=FAULTS[planted]):
+        open_lock(lock)
+    assert (lock.lstat().st_mode, lock.lstat().st_uid) == (before.st_mode, before.st_uid)
+    assert (mine.read_text(), mine.stat().st_mode & 0o777) == ("precious", 0o640)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["lock", "mine"]
+
+
+def test_who_can_read_a_lock_can_hold_it(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    lock.touch(mode=0o644)
+    os.close(open_lock(lock))
+    assert lock.stat().st_mode & 0o777 == 0o600

@@ -413,3 +413,13 @@ def test_records_are_kept_where_the_file_system_has_no_locks(
     monkeypatch.setattr(fcntl, "flock", refuse)
     added = registry.add(record())
     assert registry.all() == (added,)
+
+
+def test_a_link_in_the_locks_place_is_neither_followed_nor_waited_for(
+    registry: Registry, tmp_path: Path
+) -> None:
+    (tmp_path / "engines").mkdir()
+    (tmp_path / "engines/.lock").symlink_to(tmp_path / "made")
+    with pytest.raises(OSError, match="a link"):
+        registry.add(record())
+    assert not (tmp_path / "made").exists()

@@ -133,6 +133,17 @@ def test_no_pipe_beside_the_store_is_waited_for(path: Path, ending: str) -> None
         Store(path)
 
 
+def test_no_mark_is_left_where_a_link_in_the_locks_place_leads(path: Path) -> None:
+    with Store(path) as store:
+        mine, lock = path.with_name("mine"), path.with_name(f"{path.name}-check-1.lock")
+        mine.write_text("precious")
+        lock.symlink_to(mine)
+        with pytest.raises(UsageError, match=f"cannot be used: {lock}: a link$"):
+            store.take_lock("check-1")
+        store.mark_lock("check-1")
+    assert mine.read_text() == "precious"
+
+
 def test_links_in_a_circle_are_no_store(path: Path) -> None:
     path.parent.mkdir(exist_ok=True)
     path.symlink_to(path.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -119,3 +120,16 @@ def test_days_that_were_raised_meanwhile_count(store: Store) -> None:
     AuditLog(store).add(change(NOW - 2 * KEPT_S))
     look(store, NOW)
     assert delete_older(store, NOW - 3 * KEPT_S, NOW + DAY) == 0
+
+
+def test_what_lies_in_the_place_of_one_checks_lock_keeps_no_other(
+    store: Store, tmp_path: Path
+) -> None:
+    checks = Checks(store)
+    planted, _ = (checks.begin(key, 10.0, URL, {}).id for key in ("a", "b"))
+    store.close()
+    lock = tmp_path / f"store.sqlite-check-{planted}.lock"
+    lock.unlink()
+    os.mkfifo(lock)
+    with Store(tmp_path / "store.sqlite") as later:
+        assert delete_settled(later, before=50.0) == 1
