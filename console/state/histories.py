@@ -29,7 +29,7 @@ class BoxHistories:
         from specdeck.engine.blackbox.folder import box_path, is_there
 
         found = self._open.get(index)
-        if found is not None and is_there(found.path) and found.is_in_place():
+        if found is not None and is_there(found.path) and found.is_current():
             return found
         from specdeck.engine.blackbox.history import History
         from specdeck.engine.blackbox.patience import Patience

@@ -5,18 +5,21 @@ SQLite in WAL mode. `PRAGMA user_version` is the number of its schema; a newer o
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import shutil
 import sqlite3
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from specdeck.engine.errors import ConfigError, Place, UsageError
-from specdeck.engine.files import is_kernels, open_lock
+from specdeck.engine.files import is_kernels, open_file, open_lock, refuse_foreign
 from specdeck.engine.paths import private
+from specdeck.engine.scratch import scratch_folder
 from specdeck.engine.store.distrust import distrust, limit_time
 from specdeck.engine.store.full_disk import is_disk_full
 
@@ -49,6 +52,15 @@ TABLES: Final = {
 
 PATIENCE_S: Final = 2.0
 _LOCK_TRIES: Final = 10
+_COPY_TRIES: Final = 5
+_LARGEST_COPY: Final = 4_000_000_000
+"""Bytes of a file that is copied to be read: eight times what a black box has if nobody asked for
+more."""
+_LOG_HEAD: Final = 32
+"""Bytes of a log's header, with a number of its own."""
+_PIECE: Final = 1 << 20
+_BESIDE: Final = ("-wal", "-shm", "-journal")
+"""What the names of the files end in that SQLite opens beside a database."""
 LARGEST_VALUE: Final = 4_000_000
 """Bytes of one value that is read."""
 _OPENING_S: Final = 1.0
@@ -72,16 +84,15 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
         # Not opened where it exists: closing it again would drop this process's locks on it.
         with suppress(FileExistsError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
-        about = path.lstat()
-        if not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid():
-            raise ConfigError("not a file of this user", place=Place(path), remedy=REMEDY)
+        _refuse_foreign_files(path, ("", *_BESIDE))
+        is_new = _size_of(path) == 0
         db = sqlite3.connect(
             path, timeout=PATIENCE_S, isolation_level=None, check_same_thread=False
         )
     try:
         with translate_errors(path):
             _harden(db)
-            if about.st_size == 0:
+            if is_new:
                 db.execute("PRAGMA auto_vacuum = INCREMENTAL")
             db.execute("PRAGMA journal_mode = WAL")
             # A commit is safe from a kill without waiting for the disk.
@@ -93,35 +104,68 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
                     db.execute(f"PRAGMA application_id = {_MAGIC}")
                     db.execute(f"PRAGMA user_version = {SCHEMA}")
             _check_schema(db, path)
+            _refuse_foreign_files(path, _BESIDE)  # what came beside it meanwhile is open now
     except BaseException:
         db.close()
         raise
     return db
 
 
-def open_for_reading(path: Path) -> sqlite3.Connection:
+def _refuse_foreign_files(path: Path, endings: Iterable[str]) -> None:
+    """Raises OSError where one of these files can be written by another user.
+
+    SQLite believes the log and maps its index: who cuts that one short ends the process (SIGBUS).
+    """
+    for ending in endings:
+        refuse_foreign(beside(path, ending))
+
+
+def open_for_reading(path: Path) -> Reader:
     """The file at `path`, whoever wrote it; nothing is written to it, and once it is closed nothing
     lies beside it that did not before.
 
-    A file that lost its end opens as far as it goes. Raises ConfigError for what is no file of a
-    black box, UsageError for one of a newer specdeck.
+    A file that lost its end opens as far as it goes. One that another user can write is copied
+    where it may be written at the same time: it stays as it was then. Raises ConfigError for what
+    is no file of a black box, UsageError for one of a newer specdeck.
     """
     with translate_errors(path):
         if not stat.S_ISREG(path.stat().st_mode) or is_kernels(path):
             raise ConfigError("not a regular file", place=Place(path))
-    failure: Exception | None = None
+        place = path.resolve()
+        first = _choose_options(place)
+        if not _is_own(place):
+            return _open_foreign(path, place, is_copied=first != "immutable=1")
+        _refuse_foreign_files(place, _BESIDE)
     # As it is; one that lies in a folder that cannot be written to, without what may not have
-    # been taken over from its log; one that lost its end.
-    with translate_errors(path):
-        first = _choose_options(path)
-    for options, pragma in (
-        (first, None),
-        ("mode=ro", None),
-        ("immutable=1", None),
-        ("immutable=1", "writable_schema"),
-    ):
+    # been taken over from its log.
+    db = _open_first(path, place, (first, "mode=ro", "immutable=1"))
+    try:
+        with translate_errors(path):
+            _refuse_foreign_files(place, _BESIDE)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _open_foreign(path: Path, place: Path, *, is_copied: bool) -> Reader:
+    """A file of another user's or that another can write: as it is where nothing but itself is
+    opened, else a copy, which is gone from its folder once it is open."""
+    if not is_copied:
+        return _open_first(path, place, ("immutable=1",))
+    with scratch_folder("specdeck-blackbox") as folder, translate_errors(folder):
+        db = _open_first(path, _copy(place, folder), ("mode=rw", "immutable=1"))
+    db.copied = True
+    return db
+
+
+def _open_first(path: Path, place: Path, ways: Sequence[str]) -> Reader:
+    """`place`, which is told as `path`, in the first way that can be; in the last one also where
+    it lost its end. Raises ConfigError."""
+    failure: Exception | None = None
+    for options, pragma in (*((one, None) for one in ways), (ways[-1], "writable_schema")):
         try:
-            return _open(path, options, pragma)
+            return _open(path, place, options, pragma)
         except (sqlite3.Error, UnicodeError) as error:
             if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT:
                 raise ConfigError("not the tables of a black box", place=Place(path)) from None
@@ -136,7 +180,6 @@ def _choose_options(path: Path) -> str:
     To read a file in WAL mode it makes a log and an index of it, and only a connection that may
     write removes them again, which the last one does on closing.
     """
-    path = path.resolve()
     if _size_of(beside(path, "-wal")):
         return "mode=ro"
     if not beside(path, ".lock").exists():
@@ -146,10 +189,61 @@ def _choose_options(path: Path) -> str:
     return "mode=rw" if is_ours else "mode=ro"
 
 
-class _Reader(sqlite3.Connection):
+def _is_own(place: Path) -> bool:
+    """Whether nobody else can write the file; raises OSError.
+
+    Of this process's own no copy is made: closing the file again would drop its writer's locks.
+    """
+    about = place.stat()
+    return about.st_uid == os.geteuid() and not about.st_mode & 0o022
+
+
+def _copy(place: Path, folder: Path) -> Path:
+    """The file and its log in `folder`, as they were at one moment; raises OSError, ConfigError.
+
+    What is taken over from the log meanwhile stays in it until the next one is begun in its place.
+    """
+    copy, log = folder / "box.db", beside(place, "-wal")
+    if os.path.lexists(log) and not stat.S_ISREG(log.lstat().st_mode):
+        raise ConfigError("not a regular file", place=Place(log))
+    room = min(_LARGEST_COPY, shutil.disk_usage(folder).free // 2)
+    if _size_of(place) + _size_of(log) > room:
+        raise ConfigError(
+            f"another user can write it, and {folder.parent} has no room for a copy",
+            place=Place(place), remedy="set TMPDIR to a folder with more room",
+        )  # fmt: skip
+    for _ in range(_COPY_TRIES):
+        head = _read_start(log)
+        _copy_start(place, copy, room)
+        _copy_start(log, beside(copy, "-wal"), room)
+        if _read_start(log) == head:
+            return copy
+    raise ConfigError("it is written faster than it can be read", place=Place(place))
+
+
+def _read_start(log: Path) -> bytes:
+    """What tells one log from the next in the same file; nothing where there is none."""
+    try:
+        with open_file(log) as file:
+            return file.read(_LOG_HEAD)
+    except FileNotFoundError:
+        return b""
+
+
+def _copy_start(source: Path, target: Path, most: int) -> None:
+    """At most so many bytes of it, or nothing where there is no such file."""
+    with target.open("wb") as written, suppress(FileNotFoundError), open_file(source) as file:
+        while most > 0 and (data := file.read(min(most, _PIECE))):
+            written.write(data)
+            most -= len(data)
+
+
+class Reader(sqlite3.Connection):
     """Removes, when it is closed, the index of a log that it was the first to read."""
 
     made: Path | None = None
+    copied = False
+    """Whether this is a copy, which nobody writes on."""
 
     def close(self) -> None:
         """Closes it; may be called again."""
@@ -163,9 +257,9 @@ def _find_made(path: Path, options: str) -> Path | None:
     """What opening leaves behind: the index of a log that came along with a copy. Recorders, which
     share theirs with every reader, have none of it; other readers go on with what they have open.
     """
-    index = beside(path.resolve(), "-shm")
+    index = beside(path, "-shm")
     is_made = options == "mode=ro" and not index.exists()
-    return index if is_made and not beside(path.resolve(), ".lock").exists() else None
+    return index if is_made and not beside(path, ".lock").exists() else None
 
 
 def beside(path: Path, ending: str) -> Path:
@@ -173,17 +267,25 @@ def beside(path: Path, ending: str) -> Path:
     return path.with_name(f"{path.name}{ending}")
 
 
+def find_last_write(path: Path) -> float:
+    """Unix time at which a black box, or its log, was written last; raises OSError."""
+    changed = path.lstat().st_mtime
+    with suppress(OSError):
+        changed = max(changed, beside(path, "-wal").lstat().st_mtime)
+    return changed
+
+
 def _size_of(path: Path) -> int:
     try:
-        return path.stat().st_size
+        return path.lstat().st_size
     except FileNotFoundError:
         return 0
 
 
-def _open(path: Path, options: str, pragma: str | None) -> sqlite3.Connection:
-    made = _find_made(path, options)
+def _open(path: Path, place: Path, options: str, pragma: str | None) -> Reader:
+    made = _find_made(place, options)
     db = sqlite3.connect(
-        f"{path.absolute().as_uri()}?{options}", factory=_Reader,
+        f"{place.as_uri()}?{options}", factory=Reader,
         uri=True, timeout=PATIENCE_S, isolation_level=None, check_same_thread=False,
     )  # fmt: skip
     db.made = made
@@ -258,7 +360,11 @@ def translate_errors(path: Path, remedy: str | None = REMEDY) -> Iterator[None]:
     except OSError as error:
         if is_disk_full(error, path.parent):
             raise _disk_full(path) from error
-        raise ConfigError((error.strerror or str(error)).lower(), place=Place(path)) from error
+        raise ConfigError(
+            (error.strerror or str(error)).lower(),
+            place=Place(Path(error.filename) if isinstance(error.filename, str) else path),
+            remedy=remedy if error.errno == errno.EPERM else None,
+        ) from error
 
 
 def _disk_full(path: Path) -> ConfigError:

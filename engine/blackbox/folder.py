@@ -13,7 +13,12 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from specdeck.engine.blackbox.file import beside, take_lock, translate_errors
+from specdeck.engine.blackbox.file import (
+    beside,
+    find_last_write,
+    take_lock,
+    translate_errors,
+)
 from specdeck.engine.blackbox.history import History
 from specdeck.engine.errors import SpecdeckError, UsageError
 
@@ -106,7 +111,7 @@ def remove_abandoned(folder: Path, before: float) -> int:
         with suppress(SpecdeckError, OSError):
             lock = take_lock(path)
             # Looked at once more: a writer may have come and gone before the lock was taken.
-            if lock is not None and _find_last_write(path) < before:
+            if lock is not None and find_last_write(path) < before:
                 for ending in ("", "-wal", "-shm", ".lock"):
                     beside(path, ending).unlink(missing_ok=True)
                 number += 1
@@ -129,15 +134,7 @@ def _files(folder: Path) -> Iterator[tuple[Path, float, int]]:
             size = about.st_size
             with suppress(OSError):
                 size += beside(path, "-wal").lstat().st_size
-            yield path, _find_last_write(path), size
-
-
-def _find_last_write(path: Path) -> float:
-    """Unix time at which a black box, or its log, was written last."""
-    changed = path.lstat().st_mtime
-    with suppress(OSError):
-        changed = max(changed, beside(path, "-wal").lstat().st_mtime)
-    return changed
+            yield path, find_last_write(path), size
 
 
 def _read_host(url: str) -> str | None:

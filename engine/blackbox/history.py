@@ -7,6 +7,7 @@ been recorded then, and `damage` says so.
 from __future__ import annotations
 
 import math
+import time
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -16,7 +17,7 @@ from urllib.parse import urlsplit
 
 from specdeck.engine.blackbox import cohort_steps
 from specdeck.engine.blackbox.event import BoxEvent
-from specdeck.engine.blackbox.file import is_at, translate_errors
+from specdeck.engine.blackbox.file import find_last_write, is_at, translate_errors
 from specdeck.engine.blackbox.patience import Patience
 from specdeck.engine.blackbox.recorded_rows import RecordedRows
 from specdeck.engine.blackbox.row import (
@@ -46,6 +47,8 @@ _MOST_OF_STEPS: Final = 40_000_000
 """Bytes of all steps that lead to the cohorts of one moment: half an hour of an engine that drafts
 seven tokens has five million at most."""
 _LONGEST: Final = 2_000
+COPIED_S: Final = 60.0
+"""For which a copy is used before the file is looked at again."""
 
 
 class History:
@@ -61,6 +64,7 @@ class History:
         try:
             with translate_errors(path, remedy=None):
                 self._about = path.lstat()
+                self._written, self._opened = find_last_write(path.resolve()), time.monotonic()
             facts = dict(self._rows.ask("SELECT name, value FROM facts LIMIT 100"))
             url = facts.get("url")
             if not isinstance(url, str) or len(url) > _LONGEST:
@@ -74,9 +78,20 @@ class History:
             self._rows.close()
             raise
 
-    def is_in_place(self) -> bool:
-        """Whether this is still what lies at its path; True where that cannot be told."""
+    @property
+    def is_copied(self) -> bool:
+        """Whether this is a copy, as of when it was opened, of a file that others can write."""
+        return self._rows.are_copied
+
+    def is_current(self) -> bool:
+        """Whether this is still what lies at its path; True where that cannot be told.
+
+        A copy is so for a minute after something was added.
+        """
         try:
+            is_old = self.is_copied and time.monotonic() - self._opened > COPIED_S
+            if is_old and find_last_write(self.path.resolve()) != self._written:
+                return False
             return is_at(self._about, self.path)
         except OSError:
             return True

@@ -64,6 +64,11 @@ class RecordedRows:
         self._blocks: OrderedDict[int, Stretch] = OrderedDict()
         self._db = open_for_reading(path)
 
+    @property
+    def are_copied(self) -> bool:
+        """Whether they stay as they were when this was opened."""
+        return self._db.copied
+
     def close(self) -> None:
         """Lets go of the file; what a thread asks of it comes to its end."""
         if self.is_closed:
