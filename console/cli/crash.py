@@ -11,6 +11,7 @@ from pathlib import Path
 from specdeck import __version__
 from specdeck.engine.client.secret import hide_secrets
 from specdeck.engine.errors import SpecdeckError
+from specdeck.engine.files import replace_file
 from specdeck.engine.paths import private
 from specdeck.engine.text import printable
 
@@ -44,6 +45,6 @@ def _write(folder: Path, stamp: str, report: str) -> Path:
     for old in sorted(folder.glob("console-*.txt"))[: -KEPT_REPORTS + 1]:
         old.unlink(missing_ok=True)
     path = folder / f"console-{stamp}.txt"
-    path.touch(mode=0o600)
-    path.write_text(report, encoding="utf-8", errors="backslashreplace")
+    # Its name can be foreseen: what somebody has left there is neither followed nor waited for.
+    replace_file(path, report.encode("utf-8", "backslashreplace").decode(), mode=0o600)
     return path

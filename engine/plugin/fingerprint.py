@@ -14,6 +14,7 @@ goes with the last process that holds it.
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import json
 import mmap
 import os
@@ -31,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from specdeck import __version__
+from specdeck.engine.files import open_file
 from specdeck.engine.fingerprint.digest import cache_file
 from specdeck.engine.fingerprint.name import compute_name
 from specdeck.engine.fingerprint.secrecy import MASK, name_items, name_values, redact
@@ -275,8 +277,9 @@ class Board:
 
     def __init__(self, instance: str) -> None:
         self._instance = instance.encode()
-        self._file = os.memfd_create("specdeck-fingerprint")
+        self._file = os.memfd_create("specdeck-fingerprint", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(self._file, mmap.PAGESIZE)
+        fcntl.fcntl(self._file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
         self._memory = mmap.mmap(self._file, mmap.PAGESIZE)
         self.path = f"/proc/{os.getpid()}/fd/{self._file}"
         """Opens for every process of the same user on the same machine."""
@@ -300,7 +303,10 @@ class Reader:
     def of(cls, path: str, instance: str) -> Reader | None:
         """The board at `path` if it is that instance's; None when it cannot be read here."""
         try:
-            with Path(path).open("rb") as file:
+            with open_file(Path(path)) as file:
+                # Whatever else lies there may be cut short, which would end this process (SIGBUS).
+                if not fcntl.fcntl(file, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
+                    return None
                 memory = mmap.mmap(file.fileno(), mmap.PAGESIZE, access=mmap.ACCESS_READ)
         except (OSError, ValueError):
             return None

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from specdeck.engine.errors import SpecdeckError, UsageError
-from specdeck.engine.files import is_kernels, open_lock
+from specdeck.engine.files import is_kernels, open_lock, refuse_foreign
 from specdeck.engine.paths import private
 from specdeck.engine.store.distrust import distrust, limit_time
 from specdeck.engine.store.full_disk import is_disk_full
@@ -90,6 +90,8 @@ class Store:
                 distrust(self._db)
                 self._refuse_views()
             self._migrate(read_migrations() if migrations is None else migrations)
+            with self._translate_errors():
+                self._refuse_foreign_files()  # what came beside it meanwhile is open now
         except SpecdeckError:
             self._db.close()
             raise
@@ -273,6 +275,9 @@ class Store:
                     remedy=f"run specdeck as {_find_name(owner)}, or set SPECDECK_HOME to a folder"
                     " of this user's",
                 )
+            # What others can write is believed as well, and whoever cuts the index of the log
+            # short, which SQLite maps, ends the process (SIGBUS).
+            refuse_foreign(path if ending else Path(os.path.realpath(path)))
 
     def _lock_path(self, name: str) -> Path:
         return self._path.with_name(f"{self._path.name}-{name}.lock")

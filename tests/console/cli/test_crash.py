@@ -3,6 +3,7 @@
 import os
 import stat
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -115,6 +116,21 @@ def test_old_reports_make_room(tmp_path: Path) -> None:
     for _ in range(KEPT_REPORTS + 3):
         report_crash(ValueError("x"), tmp_path, clock=lambda: float(next(seconds)))
     assert len(list(tmp_path.iterdir())) == KEPT_REPORTS
+
+
+@pytest.mark.parametrize("planted", ["link", "pipe"])
+def test_no_report_goes_where_its_name_was_taken_before(planted: str, tmp_path: Path) -> None:
+    mine, crashes = tmp_path / "mine", tmp_path / "crashes"
+    mine.write_text("precious")
+    crashes.mkdir()
+    name = crashes / f"console-{time.strftime('%Y%m%d-%H%M%S', time.localtime(0))}.txt"
+    if planted == "link":
+        name.symlink_to(mine)
+    else:
+        os.mkfifo(name)
+    found = report_crash(ValueError("x"), crashes, clock=lambda: 0.0)
+    assert mine.read_text() == "precious"
+    assert ("the report is" in found.line()) == (planted == "link")
 
 
 def test_a_report_that_cannot_be_written_is_said(tmp_path: Path) -> None:

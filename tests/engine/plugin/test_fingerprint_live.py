@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -74,6 +75,15 @@ def test_another_engines_board_is_none(instance: str) -> None:
     assert Reader.of(board.path, instance) is None
     assert Reader.of("/proc/1/fd/99999", instance) is None
     assert Reader.of("/proc/self/maps", instance) is None
+
+
+def test_no_board_is_read_that_can_be_cut_short(tmp_path: Path) -> None:
+    board = Board("0123456789abcdef")
+    board.write("sd1:p0000000000000000")
+    with pytest.raises(OSError, match="not permitted"):
+        os.truncate(board.path, 0)
+    (tmp_path / "board").write_bytes(Path(board.path).read_bytes())
+    assert Reader.of(str(tmp_path / "board"), "0123456789abcdef") is None
 
 
 def test_a_torn_record_leaves_the_last_good_name() -> None:

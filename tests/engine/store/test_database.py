@@ -133,6 +133,28 @@ def test_no_pipe_beside_the_store_is_waited_for(path: Path, ending: str) -> None
         Store(path)
 
 
+@pytest.mark.parametrize("ending", ["", "-wal", "-shm"])
+def test_nothing_that_others_can_write_is_the_store_or_beside_it(path: Path, ending: str) -> None:
+    Store(path).close()
+    beside = path.with_name(f"{path.name}{ending}")
+    beside.touch()
+    beside.chmod(0o666)
+    before = beside.read_bytes()
+    with pytest.raises(UsageError, match=f"{beside}: a file that others can write$"):
+        Store(path)
+    assert beside.read_bytes() == before
+
+
+def test_no_log_is_written_over_a_file_with_another_name(path: Path) -> None:
+    Store(path).close()
+    mine, log = path.with_name("mine"), path.with_name(f"{path.name}-wal")
+    mine.write_text("precious")
+    log.hardlink_to(mine)
+    with pytest.raises(UsageError, match=f"{log}: a file with another name$"):
+        Store(path)
+    assert mine.read_text() == "precious"
+
+
 def test_no_mark_is_left_where_a_link_in_the_locks_place_leads(path: Path) -> None:
     with Store(path) as store:
         mine, lock = path.with_name("mine"), path.with_name(f"{path.name}-check-1.lock")
