@@ -39,6 +39,10 @@ _NOT_OURS = (
 
 _OPENED_BY_SQLITE = ("", "-wal", "-shm", "-journal")
 """What the names of the files end in that SQLite opens of one database."""
+_NOTHING_BESIDE = (
+    sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY
+)  # fmt: skip
+"""What SQLite says where it can make no file beside a database."""
 _T = TypeVar("_T")
 
 
@@ -82,33 +86,72 @@ class Store:
             # this process has on it, and the next process to end would delete its log.
             with suppress(FileExistsError):
                 os.close(os.open(os.path.realpath(path), os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-            # Every statement is its own transaction.
-            self._db = sqlite3.connect(path, timeout=patience_s, isolation_level=None)
+        self._migrations = read_migrations() if migrations is None else migrations
+        self._failure: UsageError | None = None
+        """Why nothing can be written, where the file can be read alone."""
         try:
-            with self._translate_errors(), limit_time(self._db):
-                # One damaged text must not end the reading of all, either.
-                distrust(self._db)
-                self._refuse_views()
-            self._migrate(read_migrations() if migrations is None else migrations)
+            self._db = self._open()
+        except UsageError as error:
+            self._db = self._open_alone(error)
+            self._failure = error
+
+    def _open(self) -> sqlite3.Connection:
+        """The file for reading and writing, of the newest schema."""
+        with self._translate_errors():
+            # Every statement is its own transaction.
+            db = sqlite3.connect(self._path, timeout=self._patience_s, isolation_level=None)
+        try:
             with self._translate_errors():
+                with limit_time(db):
+                    # One damaged text must not end the reading of all, either.
+                    distrust(db)
+                    _refuse_views(db)
+                self._migrate(db)
                 self._refuse_foreign_files()  # what came beside it meanwhile is open now
         except SpecdeckError:
-            self._db.close()
+            db.close()
             raise
+        return db
+
+    def _open_alone(self, failure: UsageError) -> sqlite3.Connection:
+        """The file without what SQLite makes beside it to read it: there is no room for that, or
+        its folder cannot be written to. Raises `failure` where more is told in its log."""
+        code = getattr(failure.__cause__, "sqlite_errorcode", 0) & 0xFF
+        log = self._path.with_name(f"{self._path.name}-wal")
+        if code not in _NOTHING_BESIDE or (log.exists() and log.stat().st_size):
+            raise failure
+        place = Path(os.path.realpath(self._path)).as_uri()
+        db = sqlite3.connect(f"{place}?immutable=1", uri=True, isolation_level=None)
+        try:
+            with self._translate_errors(), limit_time(db):
+                distrust(db)
+                _refuse_views(db)
+                if _read_version(db) != max(self._migrations):
+                    raise failure
+        except SpecdeckError:
+            db.close()
+            raise failure from failure.__cause__
+        return db
+
+    def _open_again(self) -> None:
+        """Tries whether it can be written by now, where it could only be read alone."""
+        try:
+            db = self._open()
+        except UsageError as error:
+            self._failure = error
+        else:
+            self._db.close()
+            self._db, self._failure = db, None
 
     @contextmanager
     def transaction(self, *, write: bool = True) -> Iterator[sqlite3.Connection]:
         """The file, for several statements that hold together or not at all."""
-        seconds = _WRITE_S if write else _QUESTION_S
-        with self._translate_errors(), limit_time(self._db, seconds):
-            self._db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-            try:
-                yield self._db
-            except BaseException:
-                if self._db.in_transaction:  # what takes too long has ended its own
-                    self._db.execute("ROLLBACK")
-                raise
-            self._db.execute("COMMIT")
+        if self._failure is not None:
+            self._open_again()
+            if write and self._failure is not None:
+                raise self._failure
+        with self._translate_errors(), _transaction(self._db, write=write) as db:
+            yield db
 
     @contextmanager
     def impatient(self) -> Iterator[None]:
@@ -209,18 +252,17 @@ class Store:
     ) -> None:
         self.close()
 
-    def _migrate(self, migrations: Mapping[int, str]) -> None:
-        newest = max(migrations)
-        version = self._version()
+    def _migrate(self, db: sqlite3.Connection) -> None:
+        newest = max(self._migrations)
+        version = _read_version(db)
         if version < 0:
-            raise self._unusable(ValueError(f"its schema is {version}"))
+            raise ValueError(f"its schema is {version}")
         if version < newest:
-            with self._translate_errors():
-                self._switch_to_wal()
-            with self.transaction() as db:
-                version = self._version()  # another process may have migrated it meanwhile
+            self._switch_to_wal(db)
+            with _transaction(db):
+                version = _read_version(db)  # another process may have migrated it meanwhile
                 for number in range(version + 1, newest + 1):
-                    for statement in _statements(migrations[number]):
+                    for statement in _statements(self._migrations[number]):
                         db.execute(statement)
                     db.execute(f"PRAGMA user_version = {number}")
         if version > newest:
@@ -230,35 +272,22 @@ class Store:
                 remedy="update specdeck, or set SPECDECK_HOME to another folder",
             )
 
-    def _switch_to_wal(self) -> None:
+    def _switch_to_wal(self, db: sqlite3.Connection) -> None:
         """Waits for who makes the same file at the same time: SQLite itself gives up at once."""
         ends = time.monotonic() + self._patience_s
         while True:
             try:
-                self._db.execute("PRAGMA journal_mode = WAL")
+                db.execute("PRAGMA journal_mode = WAL")
                 return
             except sqlite3.OperationalError as error:
                 if not _is_held(error) or time.monotonic() > ends:
                     raise
             time.sleep(_PAUSE_S)
 
-    def _version(self) -> int:
-        with self._translate_errors():
-            (found,) = self._db.execute("PRAGMA user_version").fetchone()
-        return int(found)
-
     def _refuse_foreign_link(self) -> None:
         """A link of another user's leads to whatever file of this user's that one has chosen."""
         if self._path.is_symlink() and self._path.lstat().st_uid not in (0, os.geteuid()):
             raise OSError("it is a link of another user")
-
-    def _refuse_views(self) -> None:
-        """A view or a trigger in a table's place runs whatever it says at every question."""
-        found = self._db.execute(_NOT_OURS).fetchone()
-        if found is not None:
-            raise ValueError(
-                f"there is a {found[0]} {found[1]!r} in it, which is none of specdeck's"
-            )
 
     def _refuse_foreign_files(self) -> None:
         """A pipe, a device or the kernel's own would be waited for, deaf to signals; so would one
@@ -320,6 +349,30 @@ def left_out_line(what: str, reasons: Sequence[str]) -> str:
     count = format_count(len(reasons), what)
     rest = "is left out" if len(reasons) == 1 else "are left out, the first"
     return f"{count} in the store cannot be read and {rest}: {reasons[0]}"
+
+
+@contextmanager
+def _transaction(db: sqlite3.Connection, *, write: bool = True) -> Iterator[sqlite3.Connection]:
+    with limit_time(db, _WRITE_S if write else _QUESTION_S):
+        db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+        try:
+            yield db
+        except BaseException:
+            if db.in_transaction:  # what takes too long has ended its own
+                db.execute("ROLLBACK")
+            raise
+        db.execute("COMMIT")
+
+
+def _read_version(db: sqlite3.Connection) -> int:
+    return int(db.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _refuse_views(db: sqlite3.Connection) -> None:
+    """A view or a trigger in a table's place runs whatever it says at every question."""
+    found = db.execute(_NOT_OURS).fetchone()
+    if found is not None:
+        raise ValueError(f"there is a {found[0]} {found[1]!r} in it, which is none of specdeck's")
 
 
 def _find_name(user: int) -> str:

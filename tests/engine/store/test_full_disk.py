@@ -1,14 +1,19 @@
 """A disk without room is told from all else that SQLite fails at."""
 
 import os
+import resource
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+from tests.support.memory_audit import ACTION
 
 from specdeck.engine.blackbox.file import translate_errors
-from specdeck.engine.errors import ConfigError
+from specdeck.engine.errors import ConfigError, UsageError
+from specdeck.engine.store.audit import AuditLog
+from specdeck.engine.store.database import Store
 from specdeck.engine.store.full_disk import is_disk_full
 
 
@@ -48,3 +53,46 @@ def test_no_other_error_is_told_as_a_full_disk_where_the_disk_is_full(
     assert is_disk_full(raised.value, tmp_path)
     monkeypatch.undo()
     assert not is_disk_full(raised.value, tmp_path)
+
+
+@contextmanager
+def no_room() -> Iterator[None]:
+    """No file of this process grows beyond a few kilobytes, and so not the index of a log."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8_192, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_what_is_in_the_store_is_read_where_nothing_can_be_written_beside_it(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "specdeck.sqlite"
+    with Store(path) as store:
+        AuditLog(store).add(ACTION)
+    with no_room():
+        found = Store(path)
+        log = AuditLog(found)
+        assert [one.who for one in log.actions()] == [ACTION.who]
+        with pytest.raises(UsageError, match="cannot be used"):
+            log.add(ACTION)
+    with found:  # there is room again
+        log.add(ACTION)
+        assert len(log.actions()) == 2
+
+
+def test_no_store_is_read_without_the_log_that_has_its_last_changes(tmp_path: Path) -> None:
+    path, copy = tmp_path / "specdeck.sqlite", tmp_path / "copy" / "specdeck.sqlite"
+    copy.parent.mkdir()
+    with Store(path) as store:
+        AuditLog(store).add(ACTION)
+        for ending in ("", "-wal"):
+            copy.with_name(f"{copy.name}{ending}").write_bytes(
+                path.with_name(f"{path.name}{ending}").read_bytes()
+            )
+    with no_room(), pytest.raises(UsageError, match="cannot be used"):
+        Store(copy)
+    with Store(copy) as store:
+        assert len(AuditLog(store).actions()) == 1
