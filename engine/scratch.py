@@ -10,6 +10,7 @@ import fcntl
 import os
 import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -36,7 +37,9 @@ def scratch_folder(name: str, parent: Path | None = None) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):
+            if _is_at(lock, folder):  # another may have come in its place
+                shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)
 
 
@@ -69,8 +72,11 @@ def _make(name: str, parent: Path) -> tuple[Path, int]:
 
 
 def _remove_abandoned(name: str, parent: Path) -> None:
-    """Only this user's own, and none where the file system has no locks."""
+    """Only this user's own, and none where the file system has no locks, or where others can give
+    such a name to any folder of this user's."""
     start = f"{name}-"
+    if _can_others_rename(parent):
+        return
     with suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
             if not (entry.name.startswith(start) and _OURS.fullmatch(entry.name[len(start) :])):
@@ -82,6 +88,17 @@ def _remove_abandoned(name: str, parent: Path) -> None:
                         shutil.rmtree(entry.path, ignore_errors=True)
                 finally:
                     os.close(lock)
+
+
+def _can_others_rename(parent: Path) -> bool:
+    """Whether another user may rename what this one has in `parent`; so may the owner of any
+    folder, and in one that others can write whoever can, unless it is sticky as /tmp."""
+    try:
+        about = parent.stat()
+    except OSError:
+        return True
+    is_open = about.st_mode & 0o022 and not about.st_mode & stat.S_ISVTX
+    return bool(is_open) or about.st_uid not in (0, os.geteuid())
 
 
 def _open(folder: Path) -> int:

@@ -38,6 +38,23 @@ def test_a_folder_that_was_moved_away_stays_there(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["made"]
 
 
+def test_no_folder_goes_that_another_user_gave_the_name_of_one(tmp_path: Path) -> None:
+    """Whoever can write in a folder that is not sticky can rename all that lies there."""
+    mine, named = tmp_path / "mine", tmp_path / "work-1-abcdefgh"
+    mine.mkdir()
+    (mine / "precious").touch()
+    with scratch_folder("work", tmp_path) as folder:
+        folder.rename(tmp_path / "away")
+        mine.rename(folder)
+    folder.rename(named)
+    tmp_path.chmod(0o777)
+    with scratch_folder("work", tmp_path):
+        assert (named / "precious").exists()
+    tmp_path.chmod(0o1777)
+    with scratch_folder("work", tmp_path):  # sticky: it can be of this user's doing alone
+        assert not named.exists()
+
+
 def test_what_a_killed_process_left_goes_with_the_next_and_what_a_living_one_has_stays(
     tmp_path: Path,
 ) -> None:
