@@ -10,6 +10,7 @@ import fcntl
 import os
 import pwd
 import sqlite3
+import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -296,14 +297,20 @@ class Store:
         for ending in _OPENED_BY_SQLITE:
             path = self._path.with_name(f"{self._path.name}{ending}")
             which = f"{path.name} beside it" if ending else "it"
-            if is_kernels(path) or (path.exists() and not path.is_file()):
+            if is_kernels(path):
                 raise OSError(f"{which} is no regular file")
-            if path.exists() and (owner := path.stat().st_uid) != os.geteuid():
-                raise UsageError(
-                    f"{self._path} cannot be used: {which} is a file of {_find_name(owner)}",
-                    remedy=f"run specdeck as {_find_name(owner)}, or set SPECDECK_HOME to a folder"
-                    " of this user's",
-                )
+            # Looked at once: another process that ends removes what lies beside the file.
+            with suppress(FileNotFoundError):
+                about = path.stat()
+                if not stat.S_ISREG(about.st_mode):
+                    raise OSError(f"{which} is no regular file")
+                if about.st_uid != os.geteuid():
+                    owner = _find_name(about.st_uid)
+                    raise UsageError(
+                        f"{self._path} cannot be used: {which} is a file of {owner}",
+                        remedy=f"run specdeck as {owner}, or set SPECDECK_HOME to a folder of this"
+                        " user's",
+                    )
             # What others can write is believed as well, and whoever cuts the index of the log
             # short, which SQLite maps, ends the process (SIGBUS).
             refuse_foreign(path if ending else Path(os.path.realpath(path)))

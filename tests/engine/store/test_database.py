@@ -145,6 +145,16 @@ def test_nothing_that_others_can_write_is_the_store_or_beside_it(path: Path, end
     assert beside.read_bytes() == before
 
 
+@pytest.mark.parametrize("ending", ["-wal", "-shm"])
+def test_nothing_is_made_where_a_link_beside_the_store_leads(path: Path, ending: str) -> None:
+    Store(path).close()
+    link = path.with_name(f"{path.name}{ending}")
+    link.symlink_to(path.with_name("made"))
+    with pytest.raises(UsageError, match=f"{link}: a link$"):
+        Store(path)
+    assert not path.with_name("made").exists()
+
+
 def test_no_log_is_written_over_a_file_with_another_name(path: Path) -> None:
     Store(path).close()
     mine, log = path.with_name("mine"), path.with_name(f"{path.name}-wal")
