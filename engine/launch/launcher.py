@@ -362,7 +362,9 @@ def start(
                 log.unlink(missing_ok=True)
                 raise
             except OSError as error:
-                raise StartFailed(f"the engine cannot be started: {error}") from error
+                why = (error.strerror or str(error)).lower()
+                where = f"{error.filename}: " if error.filename else ""
+                raise StartFailed(f"the engine cannot be started: {where}{why}") from error
         undo.pop_all()
     return StartedEngine(record, popen)
 
