@@ -142,6 +142,10 @@ class Excess:
     has_noise: bool
     """Whether an arm differed from itself anywhere."""
 
+    serving_varies: bool = False
+    """Whether the serving arm differed from itself beyond chance more often than the reference: a
+    floor that the reference's own do not show."""
+
     over_look: Estimate | None = None
     """Over what the first look at an answer differs from it by, where looks vary themselves: none
     of the shapes that the reference was looked at in is then the floor of the others."""
@@ -220,10 +224,11 @@ def weigh_excess(patterns: Mapping[str, int]) -> Excess | None:
         doubts += [] if shows else [found.p]
     if _looks_vary(split, counts):
         alike = _estimate([_beyond_first_look(*one) for one in split], counts, None)
-    if _serving_varies(split, counts):
+    varies = _serving_varies(split, counts)
+    if varies:
         own = [_across(ours, theirs) - (_unlike(theirs) or 0.0) for ours, theirs, _ in split]
         doubts.append(_estimate(own, counts, None).p)
-    return Excess(prompts, first, beyond, noisy, alike, tuple(doubts))
+    return Excess(prompts, first, beyond, noisy, varies, alike, tuple(doubts))
 
 
 def _serving_varies(split: Sequence[Sequence[str]], counts: Sequence[int]) -> bool:

@@ -19,6 +19,7 @@ from specdeck.engine.store.checks import Checks, Pair, unreadable
 from specdeck.engine.text import format_count
 
 _NO_ACCIDENT = ("invalid", "material", "stream_only", "unreproduced", "reference_differs")
+_TIES = ("near_tie", "structural")
 LISTED = 1000
 """The most cases that a report lists; the counts are of all."""
 
@@ -245,6 +246,7 @@ def build_outcome(
         excess=(excess := weigh_excess(totals.patterns)),
         material=classes.counts["material"],
         floor_material=floor.counts["material"],
+        are_ties=not any(n for kind, n in classes.counts.items() if kind not in _TIES),
         unsound=floor.wrong,
         unconfirmed=classes.material_doubtful,
         reference_differs=classes.counts["reference_differs"],

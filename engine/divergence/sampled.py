@@ -52,6 +52,8 @@ _HELD = 4_000_000
 """Figures of the deals that are held at a time: 16 MB, however many prompts and draws."""
 _COPIES = 16
 """Figures of 4 bytes for each one of a deal: most of what is made of it on the way has 8."""
+_ENDED = -1
+"""No token's id."""
 Draws = Sequence[tuple[int, ...]]
 
 
@@ -60,7 +62,8 @@ class Coverage:
     """What the draws can show at all."""
 
     places: int = 0
-    """Compared, over all prompts; the first of a continuation comes from no draft."""
+    """Compared, over all prompts, where a draw has a token; the first of a continuation comes from
+    no draft."""
     known: int = 0
     """Prompts during which the engine told what it drafted."""
     idle: int = 0
@@ -81,7 +84,7 @@ class Coverage:
 
     def count(self, now: float | None, draws: Sequence[tuple[int, ...]]) -> None:
         """Takes in one prompt, at whose end the counter stood at `now`."""
-        self.places += max(0, min(map(len, draws)) - 1)
+        self.places += max(0, max(map(len, draws)) - 1)
         if self.drafted is not None and now is not None and now >= self.drafted:
             self.known += 1
             self.idle += now == self.drafted
@@ -425,14 +428,19 @@ def permute(
     """G of the draws as they came, then of `rounds` ways of dealing them out at random.
 
     The sum over the places of a continuation; whole continuations are dealt, so that
-    what hangs together within one stays together. At most `held` figures are held at a time.
+    what hangs together within one stays together. One that has ended draws its end at each place
+    after that: where an arm breaks off, it draws otherwise. At most `held` figures are held at a
+    time.
     """
     import numpy as np
 
     everything = [*one, *other]
     places = [
-        np.unique([draw[place] for draw in everything], return_inverse=True)[1]
-        for place in range(1, min(map(len, everything)))
+        np.unique(
+            [draw[place] if place < len(draw) else _ENDED for draw in everything],
+            return_inverse=True,
+        )[1]
+        for place in range(1, max(map(len, everything)))
     ]
     total = np.zeros(rounds + 1)
     step = max(1, held // (_COPIES * len(everything)))

@@ -14,6 +14,8 @@ from specdeck.engine.divergence.baseline import (
     StructureCounts,
 )
 from specdeck.engine.divergence.doubts import Doubt
+from specdeck.engine.divergence.floors import SIGNIFICANT
+from specdeck.engine.divergence.statistics import Rate, above
 from specdeck.engine.divergence.verdict import IDLE, Word
 from specdeck.engine.fingerprint.compare import compare, leaves
 from specdeck.engine.fingerprint.fingerprint import Fingerprint
@@ -141,7 +143,9 @@ def _structure(before: StructureCounts, now: StructureCounts) -> Line:
         f" {format_count(now.prompts, 'prompt')}; serving {now.serving_invalid},"
         f" {before.serving_invalid} before"
     )
-    is_worse = now.invalid or now.serving_invalid > before.serving_invalid
+    # What a target may break as it likes, it breaks more often or less by close calls alone.
+    p = above(Rate(now.serving_invalid, now.prompts), Rate(before.serving_invalid, before.prompts))
+    is_worse = now.invalid or (p is not None and p <= SIGNIFICANT)
     word: Word = "fail" if is_worse else "pass"
     return Line("structure", word, said, before.serving_invalid, now.serving_invalid)
 

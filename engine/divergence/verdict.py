@@ -34,6 +34,8 @@ class CheckEvidence:
     """Prompts in which a confident token was replaced, whenever the target was asked."""
     floor_material: int
     """The same of the reference against itself."""
+    are_ties: bool = False
+    """Whether every difference of the arms is a near tie."""
     unsound: int = 0
     """Prompts with an answer of the reference in which a sure token is surely wrong."""
     unconfirmed: int = 0
@@ -247,11 +249,13 @@ def _rate(found: CheckEvidence, threshold: float) -> Verdict:
     if excess is None:
         return Verdict("inconclusive", "nothing was asked twice, so no floor is known")
     beyond = " beyond the noise floors" if excess.has_noise else ""
+    if excess.serving_varies:
+        beyond += ", the serving arm's own among them"
     if excess.upper <= threshold:
         most = max(0.0, excess.upper)
         return Verdict("pass", f"at most {most:.2%} differ{beyond} (one-sided 95% bound)")
     if excess.p <= SIGNIFICANT and excess.least.value > threshold:
-        ties = " though every one is a near tie" if not found.material else ""
+        ties = " though every one is a near tie" if found.are_ties else ""
         text = f"{excess.least.value:.2%} differ{beyond} (p = {excess.p:.1g}){ties}"
         return Verdict("fail", text)
     return _ask_for_more(excess, beyond, threshold)

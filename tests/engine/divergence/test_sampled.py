@@ -66,6 +66,21 @@ def test_the_first_token_says_nothing_of_drafts() -> None:
     assert p_value(permute(one, other, 199, np.random.default_rng(1))) == 1.0
 
 
+def test_an_arm_that_breaks_off_draws_otherwise() -> None:
+    random = Random(0)
+    whole = [(1, *random.choices((4, 5, 6), k=3)) for _ in range(100)]
+    for length in (1, 2):
+        cut = [draw[:length] if n % 2 else draw for n, draw in enumerate(whole)]
+        assert p_value(permute(cut, whole, 199, np.random.default_rng(1))) < ALPHA
+        # Where both arms end as early as often, neither differs.
+        assert p_value(permute(cut, cut, 199, np.random.default_rng(1))) > ALPHA
+
+
+def test_one_draw_that_ends_early_hides_no_later_difference() -> None:
+    one, other = [(1, 4, 5)] * 50 + [(1,)], [(1, 4, 6)] * 50
+    assert p_value(permute(one, other, 199, np.random.default_rng(1))) < ALPHA
+
+
 def test_a_difference_that_the_control_shows_as_well_is_no_proof() -> None:
     assert judge_draws([0.5, 0.2], [0.9, 0.9]).word == "pass"
     assert judge_draws([1e-5, 0.2], [0.9, 0.9]).word == "fail"

@@ -89,6 +89,15 @@ def test_what_is_worse_is_named(changed: dict[str, Any], name: str) -> None:
     assert found.reason.startswith(f"{name}: ")
 
 
+@pytest.mark.parametrize(("invalid", "word"), [(0, "pass"), (12, "pass"), (30, "fail")])
+def test_what_a_target_breaks_by_a_close_call_is_no_loss(invalid: int, word: str) -> None:
+    before, now = (
+        baseline(check=replace(CHECK, structured=StructureCounts(200, count, count, 0)))
+        for count in (10, invalid)
+    )
+    assert line(gate(now, before), "structure").word == word
+
+
 def test_what_cannot_be_told_opens_no_gate() -> None:
     few = gate(baseline(blocks=blocks()[:2]))
     assert line(few, "tokens/s").word == "inconclusive"

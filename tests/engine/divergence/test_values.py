@@ -217,6 +217,17 @@ def test_no_share_below_none_is_printed() -> None:
     assert reason == "at most 0.00% differ beyond the noise floors (one-sided 95% bound)"
 
 
+def test_a_verdict_names_the_serving_arms_own_floor_and_ties_only_where_they_are() -> None:
+    wavers = weigh_excess({"aa.aa.a": 900, "aa.ab.a": 50, "aa.ba.a": 50})
+    reason = judge(CheckEvidence(Rate(50, 1000), wavers, 0, 0), 0.015).reason
+    assert "beyond the noise floors, the serving arm's own among them" in reason
+    reasons = [
+        judge(replace(evidence(30, 200), are_ties=are_ties), 0.015).reason
+        for are_ties in (True, False)
+    ]
+    assert ["near tie" in reason for reason in reasons] == [True, False]
+
+
 def test_a_defect_that_the_reference_has_too_is_not_laid_at_the_drafts_door() -> None:
     found = evidence(5, 200, material=5, floor_material=5)
     assert judge(found, 0.015).word == "inconclusive"
