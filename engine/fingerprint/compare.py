@@ -285,10 +285,17 @@ def _find_unexplained_moves(
 
 
 def _models(found: list[Difference]) -> Iterator[tuple[PathVerdict, str]]:
-    parts = dict.fromkeys(d.fact.split(".")[1] for d in found if d.fact.startswith("model."))
+    parts = dict.fromkeys(
+        d.fact.removeprefix("model.").split(".")[0] for d in found if _section(d.fact) == "model"
+    )
     if parts:
         named = ", ".join(_MODELS.get(part, part) for part in parts)
         yield "model", f"{WORDS['model']}: {named}"
+
+
+def _section(fact: str) -> str:
+    """The first part of a fact's place; the whole of one that has grown no branches."""
+    return fact.split(".")[0]
 
 
 def _kind(difference: Difference, *, upgraded: bool) -> PathVerdict:
@@ -296,7 +303,7 @@ def _kind(difference: Difference, *, upgraded: bool) -> PathVerdict:
 
     A setting that appears or goes together with another vLLM is the runtime's doing.
     """
-    section = difference.fact.split(".")[0]
+    section = _section(difference.fact)
     if section == "model":
         return "model"
     if section in ("engine", "runtime"):

@@ -336,3 +336,22 @@ def test_names_that_are_partial_on_both_sides_move_with_their_facts(fingerprints
     assert [kind for kind, _ in found.verdicts] == ["knob"]
     found = compare(before, replace(before, path="sd1:p~" + "2" * 16))
     assert [kind for kind, _ in found.verdicts] == ["unknown"]
+
+
+SECTIONS = ("model", "engine", "runtime", "config", "environment", "live", "")
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+@pytest.mark.parametrize(("old", "new"), [("A", "B"), (None, {}), ({}, "B"), ({"a": 1}, "B")])
+def test_a_part_that_has_no_branches_is_named_like_any_other(
+    fingerprints: Any, section: str, old: Any, new: Any
+) -> None:
+    bare = fingerprints.seen()
+    before, after = (
+        replace(bare, facts={} if value is None else {section: value}) for value in (old, new)
+    )
+    found = compare(before, after)
+    assert not found.same
+    assert found.lines()
+    if section == "model":
+        assert found.verdicts[0][0] == "model"
