@@ -87,6 +87,9 @@ def refuse_foreign(path: Path, about: os.stat_result | None = None) -> os.stat_r
     """Raises OSError unless a file to write to and to lock is this user's alone: of one name, so
     that no other is written with it, and closed to others.
 
+    Its group may write to it where its mode says so, which nothing of ours does: a volume that is
+    given to a group of its own has such modes.
+
     Goes by `about` or by what lies at `path`, which is the answer; None where nothing does.
     """
     if about is None:
@@ -102,7 +105,7 @@ def refuse_foreign(path: Path, about: os.stat_result | None = None) -> os.stat_r
         fault = "another user's file"
     elif about.st_nlink > 1:
         fault = "a file with another name"
-    elif about.st_mode & 0o022:
+    elif about.st_mode & stat.S_IWOTH:
         fault = "a file that others can write"
     else:
         return about

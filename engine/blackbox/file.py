@@ -195,7 +195,7 @@ def _is_own(place: Path) -> bool:
     Of this process's own no copy is made: closing the file again would drop its writer's locks.
     """
     about = place.stat()
-    return about.st_uid == os.geteuid() and not about.st_mode & 0o022
+    return about.st_uid == os.geteuid() and not about.st_mode & stat.S_IWOTH
 
 
 def _copy(place: Path, folder: Path) -> Path:

@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 
 from specdeck.engine import files
-from specdeck.engine.files import ABANDONED_S, open_lock, read_file, replace_file, write_whole
+from specdeck.engine.files import (
+    ABANDONED_S,
+    open_lock,
+    read_file,
+    refuse_foreign,
+    replace_file,
+    write_whole,
+)
 
 
 def test_what_killed_writers_left_is_removed_and_what_is_being_written_stays(
@@ -228,6 +235,13 @@ def test_nothing_that_another_user_can_leave_is_taken_for_a_lock(
     assert (lock.lstat().st_mode, lock.lstat().st_uid) == (before.st_mode, before.st_uid)
     assert (mine.read_text(), mine.stat().st_mode & 0o777) == ("precious", 0o640)
     assert sorted(one.name for one in tmp_path.iterdir()) == ["lock", "mine"]
+
+
+def test_a_group_that_a_files_mode_lets_write_is_trusted(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.touch()
+    kept.chmod(0o660)
+    assert refuse_foreign(kept) is not None
 
 
 def test_who_can_read_a_lock_can_hold_it(tmp_path: Path) -> None:
