@@ -18,6 +18,8 @@ _LARGEST = 1 << 20
 """Bytes; no config is a mebibyte long, and a device never ends."""
 _MOST_VALUES = 20_000
 """Aliases of aliases can stand for more values than a machine holds."""
+_MOST_NODES = 3 * _MOST_VALUES
+"""As they are written, keys among them: to read half a million takes a busy machine a minute."""
 _PLAIN = frozenset(f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null"))
 _TEXT = "tag:yaml.org,2002:str"
 _DATE = "tag:yaml.org,2002:timestamp"
@@ -107,9 +109,9 @@ def parse(text: str, path: Path) -> Document:
     A key or value that no config can hold is left out and stands in the document's errors;
     what is no mapping at all raises ConfigError.
     """
-    loader: yaml.SafeLoader | None = None
+    loader: _Loader | None = None
     try:
-        loader = yaml.SafeLoader(text)
+        loader = _Loader(text, path)
         root = loader.get_single_node()
         if root is None:
             raise ConfigError(
@@ -146,6 +148,23 @@ def _line(node: yaml.Node) -> int:
 
 class _TooLarge(ConfigError):
     """There are more values than a config has: reading on would not end."""
+
+
+class _Loader(yaml.SafeLoader):
+    """Gives up a text of too many nodes before all of them are read."""
+
+    def __init__(self, text: str, path: Path) -> None:
+        super().__init__(text)
+        self._path = path
+        self._left = _MOST_NODES
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """As PyYAML does; raises ConfigError for one too many."""
+        self._left -= 1
+        if self._left < 0:
+            place = Place(self._path, self.line + 1)
+            raise _TooLarge("more values than a config ever has", place=place)
+        return super().compose_node(parent, index)
 
 
 class _Builder:

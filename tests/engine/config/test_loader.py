@@ -209,6 +209,16 @@ def test_aliases_that_stand_for_a_million_values_are_refused(refused: Refused) -
     assert "more values than a config ever has" in refused("\n".join(lines))
 
 
+def test_a_file_of_too_many_values_is_not_read_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "long.yaml"
+    path.write_text("model:\n" + "- 1\n" * 250_000)
+    with pytest.raises(ConfigError) as found:
+        load(path)
+    assert found.value.message == "more values than a config ever has"
+    assert found.value.place is not None
+    assert found.value.place.line < 100_000
+
+
 @pytest.mark.parametrize(
     "number", ["1" + ":59" * 100_000, "1" + ":59" * 100_000 + ".5", "9" * 2_000], ids=range(3)
 )
