@@ -59,6 +59,7 @@ more."""
 _LOG_HEAD: Final = 32
 """Bytes of a log's header, with a number of its own."""
 _PIECE: Final = 1 << 20
+_NEW: Final = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 _BESIDE: Final = ("-wal", "-shm", "-journal")
 """What the names of the files end in that SQLite opens beside a database."""
 LARGEST_VALUE: Final = 4_000_000
@@ -83,14 +84,14 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
     with translate_errors(path):
         # Not opened where it exists: closing it again would drop this process's locks on it.
         with suppress(FileExistsError):
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
+            os.close(os.open(path, _NEW, 0o600))
         _refuse_foreign_files(path, ("", *_BESIDE))
         is_new = _size_of(path) == 0
         db = sqlite3.connect(
             path, timeout=PATIENCE_S, isolation_level=None, check_same_thread=False
         )
     try:
-        with translate_errors(path):
+        with translate_errors(path), _keep_names(path):
             _harden(db)
             if is_new:
                 db.execute("PRAGMA auto_vacuum = INCREMENTAL")
@@ -124,9 +125,9 @@ def open_for_reading(path: Path) -> Reader:
     """The file at `path`, whoever wrote it; nothing is written to it, and once it is closed nothing
     lies beside it that did not before.
 
-    A file that lost its end opens as far as it goes. One that another user can write is copied
-    where it may be written at the same time: it stays as it was then. Raises ConfigError for what
-    is no file of a black box, UsageError for one of a newer specdeck.
+    A file that lost its end opens as far as it goes. One that another user can write, or lay a log
+    beside, is copied where it may be written at the same time: it stays as it was then. Raises
+    ConfigError for what is no file of a black box, UsageError for one of a newer specdeck.
     """
     with translate_errors(path):
         if not stat.S_ISREG(path.stat().st_mode) or is_kernels(path):
@@ -136,6 +137,8 @@ def open_for_reading(path: Path) -> Reader:
         if not _is_own(place):
             return _open_foreign(path, place, is_copied=first != "immutable=1")
         _refuse_foreign_files(place, _BESIDE)
+        if _may_be_given_a_log(place):
+            return _open_foreign(path, place, is_copied=first != "immutable=1")
     # As it is; one that lies in a folder that cannot be written to, without what may not have
     # been taken over from its log.
     db = _open_first(path, place, (first, "mode=ro", "immutable=1"))
@@ -198,6 +201,46 @@ def _is_own(place: Path) -> bool:
     return about.st_uid == os.geteuid() and not about.st_mode & stat.S_IWOTH
 
 
+def _is_open(folder: Path) -> bool:
+    """Whether another user can make files in it; raises OSError."""
+    about = folder.stat()
+    return bool(about.st_mode & stat.S_IWOTH) or about.st_uid not in (0, os.geteuid())
+
+
+def _may_be_given_a_log(place: Path) -> bool:
+    """Whether another user may lay a log beside an own file before it is opened: SQLite would write
+    that into the file. Where a writer has laid its own there, others cannot; raises OSError."""
+    return _is_open(place.parent) and not all(
+        beside(place, ending).exists() for ending in ("-wal", "-shm")
+    )
+
+
+@contextmanager
+def _keep_names(path: Path) -> Iterator[None]:
+    """Has nobody else lay a log or a journal beside the file while it is opened for writing.
+
+    Empty ones say nothing to SQLite. In a folder like /tmp no one but their owner can remove them.
+    """
+    if not _is_open(path.parent):
+        yield
+        return
+    made = []
+    idle: tuple[str, ...] = _BESIDE
+    try:
+        for ending in _BESIDE:
+            with suppress(FileExistsError):
+                os.close(os.open(beside(path, ending), _NEW, 0o600))
+                made.append(ending)
+        _refuse_foreign_files(path, _BESIDE)
+        yield
+        idle = ("-journal",)  # the others are in use
+    finally:
+        for ending in made:
+            if ending in idle:
+                with suppress(OSError):
+                    beside(path, ending).unlink()
+
+
 def _copy(place: Path, folder: Path) -> Path:
     """The file and its log in `folder`, as they were at one moment; raises OSError, ConfigError.
 
@@ -212,10 +255,11 @@ def _copy(place: Path, folder: Path) -> Path:
             f"another user can write it, and {folder.parent} has no room for a copy",
             place=Place(place), remedy="set TMPDIR to a folder with more room",
         )  # fmt: skip
+    owner = place.stat().st_uid
     for _ in range(_COPY_TRIES):
         head = _read_start(log)
-        _copy_start(place, copy, room)
-        _copy_start(log, beside(copy, "-wal"), room)
+        _copy_start(place, copy, room, owner)
+        _copy_start(log, beside(copy, "-wal"), room, owner)
         if _read_start(log) == head:
             return copy
     raise ConfigError("it is written faster than it can be read", place=Place(place))
@@ -230,9 +274,14 @@ def _read_start(log: Path) -> bytes:
         return b""
 
 
-def _copy_start(source: Path, target: Path, most: int) -> None:
-    """At most so many bytes of it, or nothing where there is no such file."""
+def _copy_start(source: Path, target: Path, most: int, owner: int) -> None:
+    """At most so many bytes of it, or nothing where there is no such file.
+
+    Raises OSError where it is not the `owner`'s: its log would be another user's.
+    """
     with target.open("wb") as written, suppress(FileNotFoundError), open_file(source) as file:
+        if os.fstat(file.fileno()).st_uid != owner:
+            raise OSError(errno.EPERM, "another user's file", str(source))
         while most > 0 and (data := file.read(min(most, _PIECE))):
             written.write(data)
             most -= len(data)

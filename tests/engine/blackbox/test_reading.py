@@ -10,11 +10,13 @@ import sys
 import threading
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.readings import START
 from tests.support.recorded_engine import busy_readings, record
 
+from specdeck.engine.blackbox import file as file_of_box
 from specdeck.engine.blackbox import history as of_history
 from specdeck.engine.blackbox.file import open_for_writing
 from specdeck.engine.blackbox.history import History
@@ -79,6 +81,7 @@ def test_a_box_that_is_written_is_read_on_and_is_whole_afterwards(tmp_path: Path
 READ_TWICE = """
 import sys
 from pathlib import Path
+from typing import Any
 from specdeck.engine.blackbox.history import History
 
 history = History(Path(sys.argv[1]))
@@ -177,6 +180,58 @@ def test_no_log_and_no_index_of_others_is_opened_for_writing(tmp_path: Path, end
     with pytest.raises(ConfigError, match="a file that others can write"):
         History(path)
     assert planted.read_bytes() == b""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")
+def test_reading_takes_over_no_log_that_another_user_lays_beside_an_own_file_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forged, path = tmp_path / "forged.db", tmp_path / "open" / "box.db"
+    path.parent.mkdir(mode=0o700)
+    record(path, busy_readings(5)).close()
+    path.parent.chmod(0o1777)
+    path.with_name("box.db.lock").touch()  # by which a recorder may begin at any moment
+    with closing(record(forged, busy_readings(25))):
+        log = tmp_path / "log"
+        shutil.copy(forged.with_name("forged.db-wal"), log)
+        os.chown(log, 12345, 12345)
+    before, refuse = path.read_bytes(), file_of_box._refuse_foreign_files
+
+    def lay_log_afterwards(*what: Any) -> None:
+        refuse(*what)
+        if log.exists():
+            log.rename(path.with_name("box.db-wal"))
+
+    monkeypatch.setattr(file_of_box, "_refuse_foreign_files", lay_log_afterwards)
+    with pytest.raises(ConfigError, match="another user's file"):
+        History(path)
+    assert path.read_bytes() == before
+    path.with_name("box.db-wal").unlink()
+    with closing(History(path)) as history:
+        assert history.is_copied
+        assert len(list(history.readings(START, START + 1_000))) == 5
+
+
+def test_nobody_can_lay_a_log_beside_a_file_that_is_being_opened_for_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, harden, names = tmp_path / "box.db", file_of_box._harden, []
+
+    def look(db: Any) -> None:
+        names.extend(sorted(one.name for one in tmp_path.iterdir()))
+        harden(db)
+
+    monkeypatch.setattr(file_of_box, "_harden", look)
+    tmp_path.chmod(0o1777)
+    with closing(open_for_writing(path)) as db:
+        assert names == ["box.db", "box.db-journal", "box.db-shm", "box.db-wal"]
+        assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert not path.with_name("box.db-journal").exists()
+    assert [one.name for one in tmp_path.iterdir()] == ["box.db"]
+    tmp_path.chmod(0o700)
+    names.clear()
+    open_for_writing(path).close()
+    assert names == ["box.db"]
 
 
 def test_no_file_with_another_name_is_written(tmp_path: Path) -> None:

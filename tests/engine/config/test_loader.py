@@ -216,7 +216,7 @@ def test_a_file_of_too_many_values_is_not_read_to_its_end(tmp_path: Path) -> Non
         load(path)
     assert found.value.message == "more values than a config ever has"
     assert found.value.place is not None
-    assert found.value.place.line < 100_000
+    assert (found.value.place.line or 0) in range(1, 100_000)
 
 
 @pytest.mark.parametrize(
