@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from specdeck.engine.database_files import BESIDE, NEW, beside, is_open, keep_names
 from specdeck.engine.errors import ConfigError, Place, UsageError
 from specdeck.engine.files import is_kernels, open_file, open_lock, refuse_foreign
 from specdeck.engine.paths import private
@@ -59,9 +60,8 @@ more."""
 _LOG_HEAD: Final = 32
 """Bytes of a log's header, with a number of its own."""
 _PIECE: Final = 1 << 20
-_NEW: Final = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
-_BESIDE: Final = ("-wal", "-shm", "-journal")
-"""What the names of the files end in that SQLite opens beside a database."""
+_ALONE: Final = "mode=ro&immutable=1"
+"""Nothing is opened but the file itself, and nothing is made in its place."""
 LARGEST_VALUE: Final = 4_000_000
 """Bytes of one value that is read."""
 _OPENING_S: Final = 1.0
@@ -84,14 +84,15 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
     with translate_errors(path):
         # Not opened where it exists: closing it again would drop this process's locks on it.
         with suppress(FileExistsError):
-            os.close(os.open(path, _NEW, 0o600))
-        _refuse_foreign_files(path, ("", *_BESIDE))
+            os.close(os.open(path, NEW, 0o600))
+        _refuse_foreign_files(path, ("", *BESIDE))
         is_new = _size_of(path) == 0
         db = sqlite3.connect(
             path, timeout=PATIENCE_S, isolation_level=None, check_same_thread=False
         )
     try:
-        with translate_errors(path), _keep_names(path):
+        with translate_errors(path), keep_names(path):
+            _refuse_foreign_files(path, BESIDE)
             _harden(db)
             if is_new:
                 db.execute("PRAGMA auto_vacuum = INCREMENTAL")
@@ -105,7 +106,7 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
                     db.execute(f"PRAGMA application_id = {_MAGIC}")
                     db.execute(f"PRAGMA user_version = {SCHEMA}")
             _check_schema(db, path)
-            _refuse_foreign_files(path, _BESIDE)  # what came beside it meanwhile is open now
+            _refuse_foreign_files(path, BESIDE)  # what came beside it meanwhile is open now
     except BaseException:
         db.close()
         raise
@@ -135,16 +136,16 @@ def open_for_reading(path: Path) -> Reader:
         place = path.resolve()
         first = _choose_options(place)
         if not _is_own(place):
-            return _open_foreign(path, place, is_copied=first != "immutable=1")
-        _refuse_foreign_files(place, _BESIDE)
+            return _open_foreign(path, place, is_copied=first != _ALONE)
+        _refuse_foreign_files(place, BESIDE)
         if _may_be_given_a_log(place):
-            return _open_foreign(path, place, is_copied=first != "immutable=1")
+            return _open_foreign(path, place, is_copied=first != _ALONE)
     # As it is; one that lies in a folder that cannot be written to, without what may not have
     # been taken over from its log.
-    db = _open_first(path, place, (first, "mode=ro", "immutable=1"))
+    db = _open_first(path, place, (first, "mode=ro", _ALONE))
     try:
         with translate_errors(path):
-            _refuse_foreign_files(place, _BESIDE)
+            _refuse_foreign_files(place, BESIDE)
     except BaseException:
         db.close()
         raise
@@ -155,9 +156,9 @@ def _open_foreign(path: Path, place: Path, *, is_copied: bool) -> Reader:
     """A file of another user's or that another can write: as it is where nothing but itself is
     opened, else a copy, which is gone from its folder once it is open."""
     if not is_copied:
-        return _open_first(path, place, ("immutable=1",))
+        return _open_first(path, place, (_ALONE,))
     with scratch_folder("specdeck-blackbox") as folder, translate_errors(folder):
-        db = _open_first(path, _copy(place, folder), ("mode=rw", "immutable=1"))
+        db = _open_first(path, _copy(place, folder), ("mode=rw", _ALONE))
     db.copied = True
     return db
 
@@ -186,7 +187,7 @@ def _choose_options(path: Path) -> str:
     if _size_of(beside(path, "-wal")):
         return "mode=ro"
     if not beside(path, ".lock").exists():
-        return "immutable=1"  # no recorder has ever written it there: a copy, or a slice
+        return _ALONE  # no recorder has ever written it there: a copy, or a slice
     # A recorder may begin at any moment. There is nothing that a last connection would take over.
     is_ours = path.stat().st_uid == os.geteuid() and not beside(path, "-journal").exists()
     return "mode=rw" if is_ours else "mode=ro"
@@ -201,44 +202,12 @@ def _is_own(place: Path) -> bool:
     return about.st_uid == os.geteuid() and not about.st_mode & stat.S_IWOTH
 
 
-def _is_open(folder: Path) -> bool:
-    """Whether another user can make files in it; raises OSError."""
-    about = folder.stat()
-    return bool(about.st_mode & stat.S_IWOTH) or about.st_uid not in (0, os.geteuid())
-
-
 def _may_be_given_a_log(place: Path) -> bool:
     """Whether another user may lay a log beside an own file before it is opened: SQLite would write
     that into the file. Where a writer has laid its own there, others cannot; raises OSError."""
-    return _is_open(place.parent) and not all(
+    return is_open(place.parent) and not all(
         beside(place, ending).exists() for ending in ("-wal", "-shm")
     )
-
-
-@contextmanager
-def _keep_names(path: Path) -> Iterator[None]:
-    """Has nobody else lay a log or a journal beside the file while it is opened for writing.
-
-    Empty ones say nothing to SQLite. In a folder like /tmp no one but their owner can remove them.
-    """
-    if not _is_open(path.parent):
-        yield
-        return
-    made = []
-    idle: tuple[str, ...] = _BESIDE
-    try:
-        for ending in _BESIDE:
-            with suppress(FileExistsError):
-                os.close(os.open(beside(path, ending), _NEW, 0o600))
-                made.append(ending)
-        _refuse_foreign_files(path, _BESIDE)
-        yield
-        idle = ("-journal",)  # the others are in use
-    finally:
-        for ending in made:
-            if ending in idle:
-                with suppress(OSError):
-                    beside(path, ending).unlink()
 
 
 def _copy(place: Path, folder: Path) -> Path:
@@ -309,11 +278,6 @@ def _find_made(path: Path, options: str) -> Path | None:
     index = beside(path, "-shm")
     is_made = options == "mode=ro" and not index.exists()
     return index if is_made and not beside(path, ".lock").exists() else None
-
-
-def beside(path: Path, ending: str) -> Path:
-    """The file beside a black box: its log `-wal`, their index `-shm`, its writer's `.lock`."""
-    return path.with_name(f"{path.name}{ending}")
 
 
 def find_last_write(path: Path) -> float:

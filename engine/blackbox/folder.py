@@ -13,13 +13,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from specdeck.engine.blackbox.file import (
-    beside,
-    find_last_write,
-    take_lock,
-    translate_errors,
-)
+from specdeck.engine.blackbox.file import find_last_write, take_lock, translate_errors
 from specdeck.engine.blackbox.history import History
+from specdeck.engine.database_files import beside
 from specdeck.engine.errors import SpecdeckError, UsageError
 
 _SUFFIX: Final = ".db"

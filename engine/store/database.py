@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from specdeck.engine.database_files import BESIDE, NEW, beside, keep_names
 from specdeck.engine.errors import SpecdeckError, UsageError
 from specdeck.engine.files import is_kernels, open_lock, refuse_foreign
 from specdeck.engine.paths import private
@@ -38,7 +39,7 @@ _NOT_OURS = (
     " WHERE type NOT IN ('table', 'index') OR sql LIKE 'CREATE VIRTUAL%' LIMIT 1"
 )
 
-_OPENED_BY_SQLITE = ("", "-wal", "-shm", "-journal")
+_OPENED_BY_SQLITE = ("", *BESIDE)
 """What the names of the files end in that SQLite opens of one database."""
 _NOTHING_BESIDE = (
     sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY
@@ -86,7 +87,7 @@ class Store:
             # opened where it exists: closing it again would drop the locks that another store of
             # this process has on it, and the next process to end would delete its log.
             with suppress(FileExistsError):
-                os.close(os.open(os.path.realpath(path), os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+                os.close(os.open(os.path.realpath(path), NEW, 0o600))
         self._migrations = read_migrations() if migrations is None else migrations
         self._failure: UsageError | None = None
         """Why nothing can be written, where the file can be read alone."""
@@ -102,7 +103,8 @@ class Store:
             # Every statement is its own transaction.
             db = sqlite3.connect(self._path, timeout=self._patience_s, isolation_level=None)
         try:
-            with self._translate_errors():
+            with self._translate_errors(), keep_names(Path(os.path.realpath(self._path))):
+                self._refuse_foreign_files()
                 with limit_time(db):
                     # One damaged text must not end the reading of all, either.
                     distrust(db)
@@ -118,11 +120,13 @@ class Store:
         """The file without what SQLite makes beside it to read it: there is no room for that, or
         its folder cannot be written to. Raises `failure` where more is told in its log."""
         code = getattr(failure.__cause__, "sqlite_errorcode", 0) & 0xFF
-        log = self._path.with_name(f"{self._path.name}-wal")
+        place = Path(os.path.realpath(self._path))
+        log = beside(place, "-wal")
         if code not in _NOTHING_BESIDE or (log.exists() and log.stat().st_size):
             raise failure
-        place = Path(os.path.realpath(self._path)).as_uri()
-        db = sqlite3.connect(f"{place}?immutable=1", uri=True, isolation_level=None)
+        db = sqlite3.connect(
+            f"{place.as_uri()}?mode=ro&immutable=1", uri=True, isolation_level=None
+        )
         try:
             with self._translate_errors(), limit_time(db):
                 distrust(db)
@@ -294,8 +298,9 @@ class Store:
         """A pipe, a device or the kernel's own would be waited for, deaf to signals; so would one
         in the place of what SQLite opens beside its file. Another user's would have the audit log
         of this one, and tell this one what to believe."""
+        place = Path(os.path.realpath(self._path))
         for ending in _OPENED_BY_SQLITE:
-            path = self._path.with_name(f"{self._path.name}{ending}")
+            path = beside(place, ending)
             which = f"{path.name} beside it" if ending else "it"
             if is_kernels(path):
                 raise OSError(f"{which} is no regular file")
@@ -313,10 +318,10 @@ class Store:
                     )
             # What others can write is believed as well, and whoever cuts the index of the log
             # short, which SQLite maps, ends the process (SIGBUS).
-            refuse_foreign(path if ending else Path(os.path.realpath(path)))
+            refuse_foreign(path)
 
     def _lock_path(self, name: str) -> Path:
-        return self._path.with_name(f"{self._path.name}-{name}.lock")
+        return beside(self._path, f"-{name}.lock")
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:

@@ -21,9 +21,9 @@ from tests.support.tuned_engine import tuning
 from specdeck.console.state.black_box import COHORTS_S, LOOK_S, BlackBoxRecorder
 from specdeck.console.state.controller import Controller, Load
 from specdeck.engine.blackbox.box import open_box
-from specdeck.engine.blackbox.file import beside
 from specdeck.engine.blackbox.folder import box_path
 from specdeck.engine.blackbox.history import History
+from specdeck.engine.database_files import beside
 from specdeck.engine.errors import ConfigError, Unsupported
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.protocol.cohorts import (

@@ -14,10 +14,13 @@ from typing import Any
 import pytest
 from tests.support import memory_audit
 
+from specdeck.engine.database_files import BESIDE, beside
 from specdeck.engine.errors import SpecdeckError, UsageError
+from specdeck.engine.store import database
 from specdeck.engine.store.audit import AuditLog
 from specdeck.engine.store.checks import Checks, Compared
 from specdeck.engine.store.database import Store, read_migrations
+from specdeck.engine.store.distrust import distrust
 from specdeck.engine.store.fingerprints import moments
 from specdeck.engine.store.starts import Start, Starts
 
@@ -71,9 +74,9 @@ def test_no_link_of_another_user_leads_the_audit_log_anywhere(tmp_path: Path) ->
 @pytest.mark.parametrize("ending", ["", "-wal"])
 def test_no_store_of_another_user_has_the_audit_log(path: Path, ending: str) -> None:
     Store(path).close()
-    beside = path.with_name(f"{path.name}{ending}")
-    beside.touch()
-    os.chown(beside, 12345, 12345)
+    other = beside(path, ending)
+    other.touch()
+    os.chown(other, 12345, 12345)
     before = path.read_bytes()
     with pytest.raises(UsageError, match="is a file of user 12345") as refused:
         Store(path)
@@ -126,23 +129,55 @@ def test_what_is_no_regular_file_is_refused_unread(tmp_path: Path, kind: str) ->
 @pytest.mark.parametrize("ending", ["-wal", "-shm", "-journal"])
 def test_no_pipe_beside_the_store_is_waited_for(path: Path, ending: str) -> None:
     Store(path).close()
-    beside = path.with_name(f"{path.name}{ending}")
-    beside.unlink(missing_ok=True)
-    os.mkfifo(beside)
-    with pytest.raises(UsageError, match=f"{beside.name} beside it is no regular file"):
+    other = beside(path, ending)
+    other.unlink(missing_ok=True)
+    os.mkfifo(other)
+    with pytest.raises(UsageError, match=f"{other.name} beside it is no regular file"):
         Store(path)
 
 
 @pytest.mark.parametrize("ending", ["", "-wal", "-shm"])
 def test_nothing_that_others_can_write_is_the_store_or_beside_it(path: Path, ending: str) -> None:
     Store(path).close()
-    beside = path.with_name(f"{path.name}{ending}")
-    beside.touch()
-    beside.chmod(0o666)
-    before = beside.read_bytes()
-    with pytest.raises(UsageError, match=f"{beside}: a file that others can write$"):
+    other = beside(path, ending)
+    other.touch()
+    other.chmod(0o666)
+    before = other.read_bytes()
+    with pytest.raises(UsageError, match=f"{other}: a file that others can write$"):
         Store(path)
-    assert beside.read_bytes() == before
+    assert other.read_bytes() == before
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o1777])
+def test_others_can_lay_no_log_beside_a_store_that_is_being_opened(
+    path: Path, mode: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Store(path).close()
+    path.parent.chmod(mode)
+    names: list[str] = []
+
+    def look(db: sqlite3.Connection) -> None:
+        names.extend(sorted(one.name for one in path.parent.iterdir()))
+        distrust(db)
+
+    monkeypatch.setattr(database, "distrust", look)
+    with Store(path) as store:
+        AuditLog(store).add(ACTION)
+        assert not beside(path, "-journal").exists()
+    laid = BESIDE if mode == 0o1777 else ()
+    assert names == sorted(beside(path, ending).name for ending in ("", *laid))
+    assert [one.name for one in path.parent.iterdir()] == [path.name]
+
+
+def test_what_lies_beside_a_linked_store_is_looked_at_where_it_is(tmp_path: Path) -> None:
+    path, link = tmp_path / "there" / "specdeck.sqlite", tmp_path / "here" / "specdeck.sqlite"
+    Store(path).close()
+    link.parent.mkdir(mode=0o700)
+    link.symlink_to(path)
+    beside(path, "-wal").touch()
+    beside(path, "-wal").chmod(0o666)
+    with pytest.raises(UsageError, match="a file that others can write"):
+        Store(link)
 
 
 @pytest.mark.parametrize("ending", ["-wal", "-shm"])
