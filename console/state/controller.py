@@ -14,6 +14,7 @@ from specdeck.console.state.pending import (
     Obstacle,
     add_wish,
     as_request,
+    describe_sent,
     find_obstacle,
     fold_answer,
     fold_error,
@@ -21,6 +22,10 @@ from specdeck.console.state.pending import (
     next_breaker,
     next_mode,
     next_policy,
+    send_wish,
+    take_back_unsent,
+    undo_answered,
+    undo_sent,
 )
 from specdeck.console.state.timeline import RecordedEngine
 from specdeck.console.state.tuning import describe_trial
@@ -393,6 +398,7 @@ class Controller:
             if client is None:
                 raise Unsupported(f"{track.name} cannot be asked for a change")
             change = as_request(want, self.who, track.version)
+            self.tracks[index] = send_wish(track)
             events = self._try_change if want.trial_s is not None else self._make_change
             async with aclosing(events(index, client, change, track.known)) as answers:
                 async for applied, ack_ms in answers:
@@ -505,7 +511,11 @@ class Controller:
     ) -> None:
         """Take in what the engine did, and ask for what was wished meanwhile."""
         track, seconds = self.tracks[index], ack_ms / 1e3
-        self.tracks[index] = fold_answer(track, want, applied, self.clock(), seconds, life)
+        sent = track.sent
+        track = fold_answer(track, want, applied, self.clock(), seconds, life)
+        if sent is not None and sent.undo and sent.back is None:
+            track = undo_answered(track, sent, applied, self.clock())
+        self.tracks[index] = track
         self._ask(index)
         if want.parameters or want.breaker or want.cancel:
             self.look(index)
@@ -519,8 +529,13 @@ class Controller:
         self.tell(f"not recorded: {error.line()}", "warn", index=index, kind="change")
 
     def undo(self) -> None:
-        """Take a trial back, or else this console's last change."""
+        """Take a trial back, or else this console's last change.
+
+        The last one is what the engine has not answered, while there is such: not the one before.
+        """
         index, track = self.selected, self.track
+        if self._undo_unanswered(index):
+            return
         trial = self._find_trial(index)
         if trial is not None:
             self._end_trial(index, trial)
@@ -542,6 +557,25 @@ class Controller:
         else:
             self.tracks[index] = replace(track, undo=history.warn(track.in_force))
             self.tell(doubt, "warn")
+
+    def _undo_unanswered(self, index: int) -> bool:
+        """Take back the latest of what the engine has not answered; False where an undo is."""
+        track = self.tracks[index]
+        if track.unsent:
+            track, said = take_back_unsent(track)
+            self.put(index, track)
+            self.tell(said, "accent", kind="change")
+            return True
+        sent = track.sent
+        if sent is None or (sent.asked.origin == "undo" and not sent.asked.cancel):
+            return False
+        said = describe_sent(sent)
+        if not sent.asked.cancel:
+            said += ": it is undone then"
+            if not sent.undo:
+                self.tracks[index] = undo_sent(track, sent)
+        self.tell(said, "accent", kind="change")
+        return True
 
     def _find_trial(self, index: int) -> KnownTrial | None:
         """The trial under way; one that this console attends is its own before the engine says."""

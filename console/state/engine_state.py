@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, cast
 
 from specdeck.console.state.tuning import LeftKnobs, SweepRun
-from specdeck.console.state.undo import InForce, UndoHistory
+from specdeck.console.state.undo import InForce, Sent, UndoHistory
 from specdeck.console.widgets.cells import Tone
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.metrics.reading import Reading
@@ -164,6 +164,10 @@ class Track:
     events: tuple[Event, ...] = ()
     want: Change | None = None
     """What the operator asked for and the engine has not answered yet."""
+    sent: Sent | None = None
+    """What of that the engine has been sent."""
+    unsent: tuple[Change | None, ...] = ()
+    """What was wanted before each wish since, the latest last."""
     in_doubt: Change | None = None
     """What this console has asked for last, where the engine has not told whether it made it."""
     version: int | None = None
@@ -315,6 +319,8 @@ def _presence(before: Track, track: Track, reading: Reading) -> Track:
             track,
             version=None,
             want=None,
+            sent=None,
+            unsent=(),
             in_doubt=None,
             undo=UndoHistory(),
             known=None,

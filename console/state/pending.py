@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from specdeck.console.state.engine_state import Cause, Track, short_mode
-from specdeck.console.state.undo import KEY
+from specdeck.console.state.undo import KEY, Sent, as_sent
 from specdeck.console.widgets.format import KeyLabel
 from specdeck.engine.errors import Conflict, SpecdeckError, Unauthorized
 from specdeck.engine.metrics.reading import Reading
@@ -77,7 +77,61 @@ def next_breaker(track: Track) -> Change:
 
 def add_wish(track: Track, wish: Change) -> Track:
     """The track with one more wish: shown at once, whatever the engine will say."""
-    return replace(track, want=wish if track.want is None else _add(track.want, wish))
+    unsent = () if wish.origin == "undo" else (*track.unsent, track.want)
+    return replace(
+        track, want=wish if track.want is None else _add(track.want, wish), unsent=unsent
+    )
+
+
+def send_wish(track: Track) -> Track:
+    """The track once what is wanted goes out to the engine."""
+    sent = None if track.want is None else as_sent(track.want, track.in_force)
+    return replace(track, sent=sent, unsent=())
+
+
+def take_back_unsent(track: Track) -> tuple[Track, str]:
+    """The track without the latest wish, which the engine has not been sent; in words as well.
+
+    >>> track, said = take_back_unsent(add_wish(Track("a", "http://a"), Change(k=3)))
+    >>> track.want, said
+    (None, 'taken back before it was sent: k 3')
+    """
+    *unsent, want = track.unsent
+    kept = {} if want is None else want.knobs()
+    dropped = {} if track.want is None else track.want.knobs()
+    what = {name: value for name, value in dropped.items() if kept.get(name) != value}
+    said = f"taken back before it was sent: {format_changes({}, what or dropped)}"
+    return replace(track, want=want, unsent=tuple(unsent)), said
+
+
+def describe_sent(sent: Sent) -> str:
+    """What the engine has not answered.
+
+    >>> describe_sent(Sent(Change(k=3)))
+    'the engine has not answered k 3'
+    """
+    asked = sent.asked
+    if asked.cancel:
+        return "the engine has not answered yet: the trial is being taken back"
+    what = "the trial" if asked.trial_s is not None else format_changes({}, asked.knobs())
+    return f"the engine has not answered {what}"
+
+
+def undo_sent(track: Track, sent: Sent) -> Track:
+    """The track once it is asked to take back what the engine has not answered."""
+    track = replace(track, sent=replace(sent, undo=True))
+    return track if sent.back is None else add_wish(track, sent.back)
+
+
+def undo_answered(track: Track, sent: Sent, applied: AppliedChange, t: float) -> Track:
+    """The same once the engine has answered, where only that tells how it is taken back."""
+    if track.want is not None:
+        return track.add_event(t, "not undone: more was asked for since", "warn", kind="change")
+    if sent.asked.trial_s is not None:
+        back = Change(cancel=True, trial=applied.trial, reason="undo", origin="undo")
+        return add_wish(track, back)
+    latest = track.undo.latest
+    return track if latest is None else add_wish(replace(track, undo=track.undo.take()), latest)
 
 
 def _add(before: Change, later: Change) -> Change:
@@ -228,6 +282,7 @@ def fold_answer(
     `life` is the `instance` that was asked. What another one than that of the latest state has
     made says nothing about this one: its versions are others, and it is gone.
     """
+    sent, track = track.sent, replace(track, sent=None)
     if _is_over(track, life):
         text = f"{_describe_answer(asked, applied)} · by another start of the engine, not by this"
         track = replace(track, want=None if track.want == asked else track.want)
@@ -244,7 +299,9 @@ def fold_answer(
     if applied.applied != applied.before and not judged and stored is None:
         track = _mark_answer(track, applied)
     track = replace(track, want=None if track.want == asked else track.want, in_doubt=None)
-    track = replace(track, undo=track.undo.add(asked, applied, track.in_force))
+    undo = track.undo.add(asked, applied, track.in_force)
+    is_undone = sent is not None and sent.undo and sent.back is not None
+    track = replace(track, undo=undo.take() if is_undone else undo)
     if track.version is not None and track.version > applied.version:
         return track  # a newer reading came first, with what somebody else changed since
     if judged or asked.cancel:  # what is in force by now is for the next reading to say
@@ -334,9 +391,11 @@ def fold_error(
     # After the first paint: it brings what changes are made with.
     from specdeck.engine.operations.record import is_refusal
 
-    track = replace(track, want=None, undo=track.undo.restore())
+    is_undone = track.sent is not None and track.sent.undo
+    track = replace(track, want=None, sent=None, unsent=(), undo=track.undo.restore())
     if not is_refusal(error):
         text = f"not known whether it was changed: {error.line()}"
+        text += "; it was not undone" if is_undone else ""
         in_doubt = None if _is_over(track, life) else asked
         return replace(track, in_doubt=in_doubt).add_event(t, text, "bad", kind="change")
     text = f"not changed: {error.line()}"

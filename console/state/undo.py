@@ -39,17 +39,27 @@ class InForce:
     """Its last word on parameters, which may be an older one."""
     pending: Change | None = None
 
-    def knobs(self, version: int) -> dict[str, str]:
-        """As `specdeck set` takes them; parameters from no older word than of `version`."""
-        state, tuning = self.state, self.tuning
-        if state is None:
-            return {}
+    def values(self) -> dict[str, Any]:
+        """The knobs as the engine told them last, without what is asked of them."""
+        state = self.state
+        return {} if state is None else self._told(state, state.version)
+
+    def _told(self, state: EngineState, version: int) -> dict[str, Any]:
         found: dict[str, Any] = {
             "k": state.k_set, "mode": state.mode, "policy": state.policy,
             "breaker": state.breaker,
         }  # fmt: skip
+        tuning = self.tuning
         if tuning is not None and tuning.instance == state.instance and tuning.version >= version:
             found |= {each.name: each.value for each in tuning.parameters}
+        return found
+
+    def knobs(self, version: int) -> dict[str, str]:
+        """As `specdeck set` takes them; parameters from no older word than of `version`."""
+        state = self.state
+        if state is None:
+            return {}
+        found = self._told(state, version)
         last = state.last_change
         if last is not None and state.version > version:
             found |= {name: value for name, value in last.after.items() if "." in name}
@@ -83,6 +93,37 @@ class Undo:
         """Whether everything is already as it was before the change."""
         knobs, asked = now.knobs(self.version), with_implied_policy(_asked_knobs(self.want))
         return all(knobs.get(name) == value for name, value in asked.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A change that the engine has been sent and has not answered."""
+
+    asked: Change
+    back: Change | None = None
+    """What takes it back, by what was in force as it was sent; None where that is not known."""
+    undo: bool = False
+    """Whether it is to be taken back once the engine has answered."""
+
+
+def as_sent(asked: Change, now: InForce) -> Sent:
+    """A change as it goes out; a trial is taken back by its number, which the engine gives.
+
+    So is a breaker that is not closed: whether it comes back by itself is for the engine to say.
+
+    >>> from tests.support.engine_state import engine_state
+    >>> found = as_sent(Change(k=3), InForce(engine_state(k_set=5))).back
+    >>> found.k, found.mode, found.origin
+    (5, None, 'undo')
+    >>> as_sent(Change(k=3, trial_s=40.0), InForce(engine_state())).back
+    """
+    before = {} if asked.trial_s is not None else now.values()
+    after = asked.knobs()
+    is_known = before.keys() >= after.keys()
+    if not is_known or ("breaker" in after and before["breaker"] != "closed"):
+        return Sent(asked)
+    was = {name: before[name] for name in after}
+    return Sent(asked, _reverse(AppliedChange(was, after, version=0, step=0), now.state))
 
 
 @dataclass(frozen=True, slots=True)

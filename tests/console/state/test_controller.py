@@ -17,7 +17,7 @@ from tests.support.tuned_engine import ABLE, TRIAL, WON, TunedClient, TunedEngin
 
 from specdeck.console.state.controller import Controller
 from specdeck.console.state.pending import k_wanted
-from specdeck.engine.errors import NoReply
+from specdeck.engine.errors import Conflict, EngineError, NoReply
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.operations.change import LOST_S
 from specdeck.engine.protocol.messages import AppliedChange, Change, EngineState, LastChange
@@ -143,6 +143,103 @@ async def test_an_engine_that_is_asked_does_not_keep_another_from_being_asked(
     assert controller.tracks[1].want is None
     controller.select(2)  # counted around
     assert controller.selected == 0
+
+
+async def test_undo_takes_back_what_the_engine_has_not_answered_and_not_the_change_before(
+    tasks: Tasks, steered: SteeredEngine
+) -> None:
+    engine = ListedEngine(readings(3))
+    controller = steered(engine)
+    await tasks.rest()
+    controller.toggle_mode()
+    await tasks.rest()
+    engine.answer.clear()
+    controller.wish(Change(k=3))
+    await tasks.rest()
+    controller.undo()
+    assert k_wanted(controller.track) == 5
+    assert said(controller)[-1] == "the engine has not answered k 3: it is undone then"
+    controller.undo()  # pressed again, as nothing seems to come of it
+    engine.answer.set()
+    await tasks.rest()
+    assert [change.knobs() for change in engine.asked] == [
+        {"mode": "target-only"}, {"k": 3}, {"k": 5},
+    ]  # fmt: skip
+    assert engine.asked[-1].origin == "undo"
+    controller.undo()
+    await tasks.rest()
+    assert engine.state.mode == "speculate"
+
+
+async def test_undo_takes_wishes_back_one_by_one_before_they_are_sent(
+    tasks: Tasks, steered: SteeredEngine
+) -> None:
+    engine = ListedEngine(readings(3))
+    engine.answer.clear()
+    controller = steered(engine)
+    await tasks.rest()
+    controller.wish(Change(k=3))
+    await tasks.rest()
+    for wanted in (Change(k=2), Change(mode="target-only")):
+        controller.wish(wanted)
+    controller.undo()
+    assert said(controller)[-1] == "taken back before it was sent: mode target-only"
+    assert controller.track.want is not None
+    assert controller.track.want.knobs() == {"k": 2}
+    controller.undo()
+    assert k_wanted(controller.track) == 3
+    controller.undo()
+    controller.wish(Change(mode="target-only"))  # stays, asked for after the undo
+    engine.answer.set()
+    await tasks.rest()
+    assert [change.knobs() for change in engine.asked] == [
+        {"k": 3}, {"k": 5, "mode": "target-only"},
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("error", [Conflict("changed by bob"), NoReply("gave no answer")])
+async def test_undo_of_a_change_that_was_not_made_undoes_nothing(
+    tasks: Tasks, steered: SteeredEngine, error: EngineError
+) -> None:
+    engine, now = ListedEngine(readings(3)), 0.0
+    controller = steered(engine, steady=lambda: now)
+    await tasks.rest()
+    controller.wish(Change(k=4))
+    await tasks.rest()
+    engine.answer.clear()
+    controller.wish(Change(k=3))
+    await tasks.rest()
+    controller.undo()
+    engine.refuse_with = error
+    engine.answer.set()
+    await tasks.rest()
+    now = LOST_S
+    for n in (3, 4):
+        engine.more.put_nowait(reading(n, engine.state))
+    await tasks.rest()
+    assert [change.k for change in engine.asked] == [4, 3]
+    assert controller.track.undo.latest is not None
+    assert controller.track.undo.latest.k == 5
+
+
+async def test_undo_of_a_trial_that_is_being_asked_for_ends_it_once_it_has_begun(
+    tasks: Tasks, steered: SteeredEngine
+) -> None:
+    able = replace(STATE, capabilities=ABLE)
+    engine = TunedEngine(readings(3, able), TunedClient(replace(tuning(), trial=TRIAL)))
+    engine.trial = 1
+    engine.client.states.append(able)
+    engine.answer.clear()
+    controller = steered(engine)
+    await tasks.rest()
+    controller.wish(Change(k=3, trial_s=60.0))
+    await tasks.rest()
+    controller.undo()
+    engine.answer.set()
+    await tasks.rest()
+    assert [(one.judge, one.cancel, one.trial) for one in engine.asked[:2]] == [
+        (True, False, None), (False, True, 1),
+    ]  # fmt: skip
 
 
 def working(n: int, state: EngineState, drafted: float, step: int) -> Reading:
