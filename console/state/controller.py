@@ -32,7 +32,7 @@ from specdeck.console.state.tuning import describe_trial
 from specdeck.console.widgets.cells import Tone
 from specdeck.console.widgets.format import KeyLabel
 from specdeck.engine.client.attach import MonitoredEngine
-from specdeck.engine.errors import SpecdeckError, Unauthorized, Unsupported
+from specdeck.engine.errors import Conflict, SpecdeckError, Unauthorized, Unsupported
 from specdeck.engine.protocol.messages import AppliedChange, Change, EngineState
 from specdeck.engine.text import format_changes
 
@@ -84,6 +84,9 @@ class AskedEngine(MonitoredEngine, Protocol):
     @property
     def client(self) -> EngineClient:
         """For what a console asks beyond readings, and for what it changes."""
+
+    def look(self) -> None:
+        """Has the next reading taken at once."""
 
 
 class _NoAudit:
@@ -412,9 +415,16 @@ class Controller:
                 # What was wished meanwhile goes too, since it was built upon it.
                 track = fold_error(self.tracks[index], error, self.clock(), change, life)
                 self.put(index, track)
+                self._look_again(index, error)
         finally:
             if not answered:
                 self._asking.discard(index)
+
+    def _look_again(self, index: int, error: SpecdeckError) -> None:
+        """Read at once what was changed meanwhile: until then whatever is asked is refused too."""
+        engine = self.engines[index]
+        if isinstance(error, Conflict) and isinstance(engine, AskedEngine):
+            engine.look()
 
     async def _make_change(
         self, index: int, client: EngineClient, change: Change, known: EngineState

@@ -400,8 +400,8 @@ def fold_error(
         return replace(track, in_doubt=in_doubt).add_event(t, text, "bad", kind="change")
     text = f"not changed: {error.line()}"
     if isinstance(error, Conflict):
-        # The next reading says who it was and brings the version to ask with. Until then whatever
-        # is asked meets the same refusal: an undo, too, was made for what was in force before.
+        # The next reading says what was changed, and brings the version to ask with. Until then
+        # whatever is asked meets the same refusal.
         return track.add_event(t, text, "warn", kind="change")
     if isinstance(error, Unauthorized):  # the attached engine lets nothing more through
         text += "; control is read-only again"

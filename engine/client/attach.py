@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
@@ -86,6 +86,8 @@ class AttachedEngine:
         self._gpus: Gpus | None = gpus if is_local(client.url) else None
         self._clock = clock
         self._wall = wall
+        self._is_asked = asyncio.Event()
+        """Whether a reading is wanted before it is due."""
 
     @property
     def url(self) -> str:
@@ -116,7 +118,9 @@ class AttachedEngine:
 
     async def readings(self, every: float) -> AsyncGenerator[Reading, None]:
         """Looks every `every` seconds, for ever; at this machine's GPUs too when local."""
-        looks = readings(self.client, every=every, clock=self._clock, wall=self._wall)
+        looks = readings(
+            self.client, every=every, clock=self._clock, wall=self._wall, sleep=self._rest
+        )
         async with aclosing(looks) as stream:
             async for reading in stream:
                 gone = self._exit_error()
@@ -125,6 +129,17 @@ class AttachedEngine:
                     continue
                 found = await self._look_at_gpus()
                 yield reading if found is None else replace(reading, gpus=found)
+
+    def look(self) -> None:
+        """Has the next of `readings` taken at once; after one that is under way, which may be of
+        an earlier moment."""
+        self._is_asked.set()
+
+    async def _rest(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._is_asked.wait()
+        self._is_asked.clear()
 
     def disarm(self) -> None:
         """Lets no more changes through, until it is armed again."""

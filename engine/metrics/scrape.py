@@ -45,6 +45,7 @@ async def readings(
 ) -> AsyncGenerator[Reading, None]:
     """Looks every `every` seconds, for ever; a look that took longer delays no later one.
 
+    A `sleep` that ends early has it look at once, and the rhythm is kept from there.
     Cancelling it in mid-look ends the requests under way.
     """
     scraper = Scraper(client, clock=clock, wall=wall)
@@ -57,6 +58,7 @@ async def readings(
             # Looks that were missed are left out, and the rhythm is kept.
             due += ((now - due) // every + 1) * every
         await sleep(due - now)
+        due = min(due, clock())
 
 
 class Scraper:

@@ -59,6 +59,8 @@ class ListedEngine:
         self.pace_s = pace_s
         """From one reading to the next; None gives them all at once."""
         self.asked: list[Change] = []
+        self.looks = 0
+        """How often a reading was wanted before it is due."""
         self.refuse_with: EngineError | None = None
         self.more: asyncio.Queue[Reading] = asyncio.Queue()
         self._read: bool | None = None
@@ -72,6 +74,9 @@ class ListedEngine:
 
     def arm(self) -> None:
         self.armed = True
+
+    def look(self) -> None:
+        self.looks += 1
 
     @property
     def is_being_read(self) -> bool:

@@ -197,6 +197,25 @@ async def test_undo_takes_wishes_back_one_by_one_before_they_are_sent(
     ]  # fmt: skip
 
 
+async def test_after_a_conflict_the_engine_is_looked_at_at_once_and_the_next_press_goes_through(
+    tasks: Tasks, steered: SteeredEngine
+) -> None:
+    engine = ListedEngine(readings(3))
+    controller = steered(engine, interval=30.0)
+    await tasks.rest()
+    engine.refuse_with = Conflict("the engine is at version 2, changed by bob")
+    controller.toggle_mode()
+    await tasks.rest()
+    assert engine.looks == 1
+    engine.refuse_with = None
+    engine.more.put_nowait(changed(3, "bob"))
+    await tasks.rest()
+    assert said(controller)[-1] == "bob changed k 5 → 4"
+    controller.toggle_mode()
+    await tasks.rest()
+    assert engine.asked[-1].expect_version == 2
+
+
 @pytest.mark.parametrize("error", [Conflict("changed by bob"), NoReply("gave no answer")])
 async def test_undo_of_a_change_that_was_not_made_undoes_nothing(
     tasks: Tasks, steered: SteeredEngine, error: EngineError

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from contextlib import aclosing
@@ -164,6 +165,15 @@ async def test_a_driver_that_is_not_there_is_asked_once(page: Pages) -> None:
         assert (await anext(stream)).gpus is None
         assert (await anext(stream)).gpus is None
     assert asked == [1]
+
+
+async def test_a_reading_is_taken_before_it_is_due_where_it_is_wanted(page: Pages) -> None:
+    engine = of(lambda _: httpx.Response(200, text=page("speculative")), gpus=lambda: None)
+    async with aclosing(engine.readings(3600.0)) as stream:
+        await anext(stream)
+        engine.look()
+        async with asyncio.timeout(60.0):
+            assert (await anext(stream)).up
 
 
 async def test_attaching_normalises_the_url_and_asks_nothing() -> None:
