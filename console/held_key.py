@@ -7,13 +7,20 @@ from __future__ import annotations
 from typing import Final
 
 from textual.events import Key, MouseDown, MouseEvent, MouseUp
-from textual.screen import Screen
+from textual.screen import ModalScreen, Screen
 
 from specdeck.console.key_order import Sent
 
-RELEASED_S: Final = 1.0
-"""Without the key for so long, it was let go of. Longer than keyboards wait before they repeat one,
-and than there is between two clicks of a double one."""
+SPENT_S: Final = 1.0
+"""For so long after it, the same key is not meant for the screen that it has led to. Longer than
+keyboards wait before they repeat one, and than there is between two clicks of a double one."""
+HELD_S: Final = 3.0
+"""A key that is held for longer acts: whoever presses on and on is not left without an answer."""
+_ANSWERED_S: Final = 0.4
+"""In a dialog it is held as long as it comes again within so long, however a line lags."""
+_REPEATED_S: Final = 0.12
+"""On any other screen: keyboards repeat a key faster, and no hand does. What steers an engine, or
+stops something there, acts for whoever presses it again."""
 _LEAVING: Final = frozenset({"escape", "ctrl+c"})
 """Pressed once for each screen that is to be left, and never an answer."""
 
@@ -29,9 +36,11 @@ class HeldKey:
         """The screen that the last one was sent to."""
         self._spent: str | None = None
         """The one that has led to the screen that is there."""
+        self._led_at = float("-inf")
+        """When that was."""
 
     def is_spent(self, sent: Sent, screen: Screen[object], *, is_typed: bool) -> bool:
-        """Whether `sent` is the one that has led to `screen`, and was not let go of since.
+        """Whether `sent` is the one that has led to `screen`, a moment ago or held since.
 
         To be asked of each once all that those before it have begun is done. What `is_typed` onto
         a line is none.
@@ -40,9 +49,11 @@ class HeldKey:
             return False  # it leads nowhere, and comes between two clicks
         name = _name(sent)
         if self._screen is not None and screen is not self._screen:
-            self._spent = self._last
-        is_held = name is not None and sent.time - self._at < RELEASED_S
-        is_spent = is_held and name == self._spent and not is_typed
+            self._spent, self._led_at = self._last, self._at
+        again_s = _ANSWERED_S if isinstance(screen, ModalScreen) else _REPEATED_S
+        led_ago, is_again = sent.time - self._led_at, sent.time - self._at < again_s
+        is_held = led_ago < SPENT_S or (is_again and led_ago < HELD_S)
+        is_spent = is_held and name is not None and name == self._spent and not is_typed
         if not is_spent:
             self._spent = None
         self._last, self._at, self._screen = name, sent.time, screen
@@ -50,7 +61,7 @@ class HeldKey:
 
     def release(self) -> None:
         """Whatever was held is let go of."""
-        self._at = float("-inf")
+        self._at = self._led_at = float("-inf")
 
 
 def _name(sent: Sent) -> str | None:

@@ -191,7 +191,7 @@ async def test_no_dialog_is_answered_by_the_key_that_opened_it(
         with monkeypatch.context() as patch:
             patch.setattr(Modal, "dismiss", note)
             began = type(app.screen)
-            type_at_once(app, *[scene.key] * 6, gap_s=0.4)
+            type_at_once(app, *[scene.key] * 6, gap_s=0.3)
             await settle(pilot)
         assert began is not scene.dialog
         assert isinstance(app.screen, scene.dialog)

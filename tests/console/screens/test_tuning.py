@@ -612,6 +612,15 @@ async def test_w_again_stops_the_sweep(tuned: MakeTuned) -> None:
     assert [change.k for change in changes] == [4]
 
 
+async def test_w_that_is_pressed_on_and_on_stops_the_sweep_that_it_began(tuned: MakeTuned) -> None:
+    app, asked, _ = tuned()
+    asked.held.clear()
+    async with run(app) as pilot:
+        type_at_once(app, *"www", gap_s=0.6)
+        await settle(pilot)
+        assert said(app)[-1] == "sweep stopped: by hand"
+
+
 async def test_a_sweep_that_another_console_disturbs_stops_and_says_so(tuned: MakeTuned) -> None:
     app, asked, _ = tuned()
     asked.refuse = Conflict("the engine is at version 9, changed by bob")
