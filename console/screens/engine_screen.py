@@ -31,6 +31,9 @@ SLOW_S = 5.0
 TYPING_S = 0.5
 """Between two keys that are typed without looking up, at most."""
 
+TYPED_S = 2.0
+"""For all of them, at most: whoever goes on pressing means this screen."""
+
 
 class EngineScreen(Screen[None]):
     """Shows the engine that is selected, and is painted once for each of its readings."""
@@ -45,6 +48,10 @@ class EngineScreen(Screen[None]):
         self._unsubscribe: Callable[[], None] = lambda: None
         self._typed_until = float("-inf")
         """Keys are meant for a dialog that did not open, by the clock of Textual's events."""
+        self._typed_at_most = float("-inf")
+        self._typed_answers: Collection[str] = ()
+        """Those that the dialog would have had; empty where it would have taken any."""
+        self._is_drop_told = False
         self._drawn_news: object = None
         self._drawn_at = float("-inf")
 
@@ -134,20 +141,32 @@ class EngineScreen(Screen[None]):
         """Whether nothing can be done here, as another moment than now is shown; says so."""
         return self.timeline.refuse(self.context.local, self.key_label("time.now"))
 
-    def drop_what_is_typed(self) -> None:
+    def drop_what_is_typed(self, answers: Collection[str] = ()) -> None:
         """To be called where the key of a dialog opens none, with the reason told.
 
-        Whoever types on without looking up means the dialog: here, a digit would be a k.
+        Whoever types on without looking up means the dialog: here, a digit would be a k. Of a
+        dialog that takes nothing but `answers`, those alone are meant.
         """
-        self._typed_until = time.monotonic() + TYPING_S
+        now = time.monotonic()
+        self._typed_until, self._typed_at_most = now + TYPING_S, now + TYPED_S
+        self._typed_answers = answers
+        self._is_drop_told = False
 
     def type_ahead(self, typed: Key | Paste) -> bool:
         """Whether it was typed for a dialog that did not open; enter and esc were its last."""
         key = typed.key if isinstance(typed, Key) else ""
         if typed.time > self._typed_until or key.startswith("ctrl+"):
             return False
+        if self._typed_answers and key not in self._typed_answers:
+            self._typed_until = float("-inf")
+            return False
+        if not self._is_drop_told:
+            self._is_drop_told = True
+            line = "keys are dropped for a moment: they may be meant for what did not open"
+            self.notify(line, timeout=TYPED_S, markup=False)
         is_last = key in ("enter", "escape")
-        self._typed_until = float("-inf") if is_last else typed.time + TYPING_S
+        until = min(typed.time + TYPING_S, self._typed_at_most)
+        self._typed_until = float("-inf") if is_last else until
         return True
 
     def action_time_step(self, by: int) -> None:
@@ -353,9 +372,14 @@ class SteeringScreen(EngineScreen):
     def action_arm(self) -> None:
         """Allow changes, after a question where specdeck did not start the engine."""
         controller = self.controller
+        question = _arm_dialog(
+            controller.engine.name,
+            self.key_label("change.undo"),
+            self.context.key_names("control.arm"),
+        )
         if self.track.recorded or controller.engine.armed or self.context.owned:
             self._arm_unasked()
-            self.drop_what_is_typed()
+            self.drop_what_is_typed({"enter", *(one.key for one in question.choices)})
             return
         is_kept = controller.keep_target()
 
@@ -363,11 +387,6 @@ class SteeringScreen(EngineScreen):
             if choice and is_kept():
                 controller.arm()
 
-        question = _arm_dialog(
-            controller.engine.name,
-            self.key_label("change.undo"),
-            self.context.key_names("control.arm"),
-        )
         self.app.push_screen(question, arm)
 
     def _arm_unasked(self) -> None:

@@ -941,6 +941,17 @@ async def test_the_answer_of_a_question_that_is_not_asked_steers_nothing(
     assert engine.asked == []
 
 
+async def test_what_steers_acts_right_after_the_key_that_asks_no_question(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    engine = kit.engine(kit.run(5))
+    app = console(engine)
+    async with run(app) as pilot:
+        type_at_once(app, "c", "t", gap_s=0.12)
+        await settle(pilot)
+    assert [change.mode for change in engine.asked] == ["target-only"]
+
+
 async def test_what_is_typed_at_once_into_the_palette_is_in_its_line(
     kit: type[Kit], console: MakeConsole
 ) -> None:

@@ -9,11 +9,11 @@ from textual.screen import ModalScreen, Screen
 from specdeck.console.held_key import HeldKey
 
 
-def find_spent(screen: Screen[None], *times: float, key: str = "w") -> list[float]:
+def find_spent(screen: Screen[object], *times: float, key: str = "w") -> list[float]:
     """When the key did nothing on the screen that a first one, at 0 s, has led to."""
     held = HeldKey()
 
-    def press(name: str, t: float, on: Screen[None]) -> bool:
+    def press(name: str, t: float, on: Screen[object]) -> bool:
         event = Key(name, name)
         event.time = t
         return held.is_spent(event, on, is_typed=False)
@@ -25,7 +25,7 @@ def find_spent(screen: Screen[None], *times: float, key: str = "w") -> list[floa
 @pytest.mark.parametrize("kind", [Screen, ModalScreen])
 @pytest.mark.parametrize("apart", [0.5, 0.7])
 def test_a_key_that_is_pressed_on_and_on_acts_again_after_a_second(
-    kind: type[Screen[None]], apart: float
+    kind: type[Screen[object]], apart: float
 ) -> None:
     spent = find_spent(kind(), *(n * apart for n in range(1, 9)))
     assert spent
@@ -33,7 +33,7 @@ def test_a_key_that_is_pressed_on_and_on_acts_again_after_a_second(
 
 
 @pytest.mark.parametrize("kind", [Screen, ModalScreen])
-def test_a_key_that_is_held_does_nothing_for_three_seconds(kind: type[Screen[None]]) -> None:
+def test_a_key_that_is_held_does_nothing_for_three_seconds(kind: type[Screen[object]]) -> None:
     held = [0.66 + n * 0.05 for n in range(100)]  # as keyboards wait before they repeat
     assert find_spent(kind(), *held) == [t for t in held if t < 3.0]
 

@@ -728,6 +728,16 @@ async def test_a_pause_after_a_refusal_ends_what_was_typed_for_the_dialog(
     assert [change.k for change in changes] == [2]
 
 
+async def test_keys_after_a_refusal_are_dropped_for_two_seconds_at_most(
+    kit: type[Kit], tuned: MakeTuned
+) -> None:
+    app, _, changes = tuned(state=replace(kit.state, trial="changed"))
+    async with run(app) as pilot:
+        type_at_once(app, "T", *"t" * 9, gap_s=0.3)
+        await until(pilot, lambda: changes)
+    assert changes[0].mode == "target-only"
+
+
 async def test_a_slow_engine_has_no_key_of_a_trial_or_parameter_steer_it(
     tuned: MakeTuned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
