@@ -15,10 +15,10 @@ from specdeck.console.context import ConsoleContext
 from specdeck.console.screens.dialogs import Choice, ClosedOnce, Dialog
 from specdeck.console.screens.timeline import view as time_view
 from specdeck.console.state.controller import Controller
-from specdeck.console.state.engine_state import Track
+from specdeck.console.state.engine_state import KnownTrial, Track
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.protocol.messages import Change
-from specdeck.engine.text import oneline
+from specdeck.engine.text import format_changes, oneline
 
 if TYPE_CHECKING:
     from specdeck.console.state.copies import Copyable
@@ -328,7 +328,19 @@ class SteeringScreen(EngineScreen):
     @now_only
     def action_undo(self) -> None:
         """Take a trial back, or else this console's last change."""
-        self.controller.undo()
+        self.controller.undo(self._ask_whose_trial)
+
+    def _ask_whose_trial(self, trial: KnownTrial) -> None:
+        """Ask whether a trial is to be ended that this console has not begun."""
+        controller, is_kept = self.controller, self.controller.keep_target()
+
+        def end(choice: str | None) -> None:
+            if choice and is_kept():
+                controller.end_trial(trial, self._ask_whose_trial)
+
+        context = self.context
+        opened_by = {*context.key_names("change.undo"), *context.key_names("parameters.undo")}
+        self.app.push_screen(_trial_dialog(trial, controller.track, opened_by), end)
 
     @now_only
     def action_next_load(self) -> None:
@@ -360,7 +372,7 @@ class SteeringScreen(EngineScreen):
         from specdeck.console.screens.tuning.dialogs import ParametersScreen
 
         options = self.context.options(self.track.url)
-        self.app.push_screen(ParametersScreen(self.controller, options))
+        self.app.push_screen(ParametersScreen(self.controller, self.action_undo, options))
 
     def action_events(self) -> None:
         """Everything that happened to the engine."""
@@ -397,6 +409,24 @@ class SteeringScreen(EngineScreen):
             controller.tell("control is armed already", "muted", kind="control")
         else:
             controller.arm()
+
+
+def _trial_dialog(trial: KnownTrial, track: Track, opened_by: Collection[str]) -> Dialog:
+    """Asks whether a trial is to be ended, and says whose it is, as far as that is known."""
+    known = None if track.tuning is None else track.tuning.trial
+    question = "End the trial that is under way?"
+    words = ["It is not known who began it; this console has not."]
+    if trial.owner is not None:
+        owner = oneline(trial.owner)
+        question, words = f"End {owner}'s trial?", [f"{owner} began it, and not at this console."]
+        if known is not None:
+            words += [f"It tries {oneline(format_changes(known.before, known.after))}."]
+    return Dialog(
+        question,
+        " ".join((*words, "Ended, what it tries is taken back at once.")),
+        (Choice("end", "e", "End the trial"), Choice("", "escape", "Let it go on")),
+        opened_by,
+    )
 
 
 def _arm_dialog(name: str, undo: str, opened_by: Collection[str]) -> Dialog:

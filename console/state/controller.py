@@ -154,10 +154,9 @@ class Controller:
         self._feeds: tuple[set[ReadingFeed], ...] = tuple(set() for _ in engines)
         """Of each engine, for the changes that wait to be seen in its readings."""
         self._asking: set[int] = set()
-        self._warned_of: dict[int, KnownTrial] = {}
-        """The trial that an undo would have ended, by engine: the next one does."""
-        self._attended: dict[int, int] = {}
-        """The number of the trial that this console attends, by engine."""
+        self._attended: dict[int, int | None] = {}
+        """The number of the trial that this console attends, by engine; None of a plugin that
+        counts none."""
         self._sweeps: Sweeps | None = None
 
     def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
@@ -241,8 +240,6 @@ class Controller:
             for reader in self._readers:
                 reader(index, reading)
             old, new = before.known, reading.state
-            if new is not None and (new.trial is None or _is_other_life(old, new)):
-                self._warned_of.pop(index, None)  # what may begin later is another trial
             was_trying = old is not None and old.trial is not None
             if new is not None and was_trying != (new.trial is not None):
                 self.look(index)  # a trial that began or ended, or was there, whoever's it is
@@ -494,8 +491,7 @@ class Controller:
             async with aclosing(trial.attend()) as events:
                 async for event in events:
                     if isinstance(event, ChangeApplied):
-                        if event.applied.trial is not None:
-                            self._attended[index] = event.applied.trial
+                        self._attended[index] = event.applied.trial
                         yield event.applied, event.ack_ms
                     elif isinstance(event, NotRecorded):
                         self._tell_unrecorded(index, event.error)
@@ -538,17 +534,18 @@ class Controller:
     def _tell_unrecorded(self, index: int, error: SpecdeckError) -> None:
         self.tell(f"not recorded: {error.line()}", "warn", index=index, kind="change")
 
-    def undo(self) -> None:
+    def undo(self, ask: Callable[[KnownTrial], None]) -> None:
         """Take a trial back, or else this console's last change.
 
         The last one is what the engine has not answered, while there is such: not the one before.
+        `ask` is called with a trial that this console has not begun, for `end_trial` to end.
         """
         index, track = self.selected, self.track
         if self._undo_unanswered(index):
             return
         trial = self._find_trial(index)
         if trial is not None:
-            self._end_trial(index, trial)
+            self._undo_trial(index, trial, ask)
             return
         history = track.undo.prune(track.in_force)
         want = history.latest
@@ -594,18 +591,31 @@ class Controller:
             return KnownTrial(self.who, self._attended[index])
         return trial
 
-    def _end_trial(self, index: int, trial: KnownTrial) -> None:
-        """Take a trial back, and no other; one that may be somebody else's at the second time."""
-        if trial.owner != self.who and self._warned_of.get(index) != trial:
-            self._warned_of[index] = trial
-            whose = "the trial is {}'s" if trial.owner else "it is not known whose trial it is"
-            again = f"{self._key_label('change.undo')} again ends it"
-            self.tell(f"not undone: {whose.format(trial.owner)}: {again}", "warn")
-            if trial.owner is None:
-                self.look(index)
+    def _undo_trial(self, index: int, trial: KnownTrial, ask: Callable[[KnownTrial], None]) -> None:
+        back = Change(cancel=True, trial=trial.number, reason="undo", origin="undo")
+        if self._is_own(index, trial) or self.find_obstacle(back) is not None:
+            self.wish(back)
             return
-        self._warned_of.pop(index, None)
-        self.wish(Change(cancel=True, trial=trial.number, reason="undo", origin="undo"))
+        if trial.owner is None:
+            self.look(index)
+        ask(trial)
+
+    def _is_own(self, index: int, trial: KnownTrial) -> bool:
+        """Whether this console has begun it: a name may be that of several consoles."""
+        if index not in self._attended or trial.owner != self.who:
+            return False
+        number = self._attended[index]
+        return number is None or trial.number in (None, number)
+
+    def end_trial(self, asked: KnownTrial, ask: Callable[[KnownTrial], None]) -> None:
+        """Take the trial back that was asked about; `ask` again where it may be another one."""
+        trial = self._find_trial(self.selected)
+        if trial is None:
+            self.tell("nothing to undo: the trial has ended", "muted")
+        elif trial != asked:
+            ask(trial)
+        else:
+            self.wish(Change(cancel=True, trial=trial.number, reason="undo", origin="undo"))
 
     def toggle_sweep(self) -> bool:
         """Sweep k on the live traffic, or stop the sweep under way; whether one has begun."""

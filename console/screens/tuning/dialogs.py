@@ -130,9 +130,13 @@ class ParametersScreen(Modal[None]):
     VERTICAL_BREAKPOINTS = [(0, "-short"), (13, "-medium")]
     BINDINGS = [*keys.bindings("parameters")]
 
-    def __init__(self, controller: Controller, options: CommandOptions = NO_OPTIONS) -> None:
+    def __init__(
+        self, controller: Controller, undo: Callable[[], None], options: CommandOptions = NO_OPTIONS
+    ) -> None:
+        """`undo` takes the last change back, or asks whether to."""
         super().__init__()
         self.controller = controller
+        self._undo = undo
         self.command_options = options
         """What commands have to be given for the engine."""
         self.listed: tuple[Parameter, ...] = ()
@@ -218,7 +222,7 @@ class ParametersScreen(Modal[None]):
 
     def action_undo(self) -> None:
         """Undo the last change."""
-        self.controller.undo()
+        self._undo()
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Edit one."""

@@ -26,6 +26,7 @@ from tests.support.tuned_engine import (
 from textual.widgets import Input, Label, OptionList
 
 from specdeck.console.app import Console
+from specdeck.console.screens.dialogs import Dialog
 from specdeck.console.screens.engine_screen import TYPING_S
 from specdeck.console.screens.live.screen import LiveScreen
 from specdeck.console.screens.tuning.dialogs import (
@@ -472,8 +473,9 @@ async def test_a_trial_takes_what_set_takes(kit: type[Kit], tuned: MakeTuned) ->
     )
 
 
-async def test_z_takes_a_trial_back(
-    kit: type[Kit], tuned: MakeTuned, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("place", ["live", "parameters"])
+async def test_z_asks_before_it_takes_a_trial_back_that_was_begun_elsewhere(
+    kit: type[Kit], tuned: MakeTuned, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     monkeypatch.setattr(PAUSE, 0.0)
     state = replace(kit.state, trial="changed")
@@ -481,7 +483,16 @@ async def test_z_takes_a_trial_back(
     async with run(app) as pilot:
         await press(pilot, "T")
         assert said(app)[-1] == "a trial is already running: z takes it back"
-        await press(pilot, "z")
+        if place == "parameters":
+            await press(pilot, "p")
+        for key in ("z", "escape", "z", "z", "enter", "z"):
+            await press(pilot, key)
+            assert changes == []
+        question = app.screen
+        assert isinstance(question, Dialog)
+        assert question.question == "End ann's trial?"
+        assert "It tries k 5 → 3." in question.explanation
+        await press(pilot, "e")
     assert [(change.cancel, change.trial) for change in changes] == [(True, 1)]
 
 

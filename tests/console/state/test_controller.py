@@ -16,6 +16,7 @@ from tests.support.readings import START, STATE, reading, readings
 from tests.support.tuned_engine import ABLE, TRIAL, WON, TunedClient, TunedEngine, tuning
 
 from specdeck.console.state.controller import Controller
+from specdeck.console.state.engine_state import KnownTrial
 from specdeck.console.state.pending import k_wanted
 from specdeck.engine.errors import Conflict, EngineError, NoReply
 from specdeck.engine.metrics.reading import Reading
@@ -156,17 +157,17 @@ async def test_undo_takes_back_what_the_engine_has_not_answered_and_not_the_chan
     engine.answer.clear()
     controller.wish(Change(k=3))
     await tasks.rest()
-    controller.undo()
+    controller.undo(never)
     assert k_wanted(controller.track) == 5
     assert said(controller)[-1] == "the engine has not answered k 3: it is undone then"
-    controller.undo()  # pressed again, as nothing seems to come of it
+    controller.undo(never)  # pressed again, as nothing seems to come of it
     engine.answer.set()
     await tasks.rest()
     assert [change.knobs() for change in engine.asked] == [
         {"mode": "target-only"}, {"k": 3}, {"k": 5},
     ]  # fmt: skip
     assert engine.asked[-1].origin == "undo"
-    controller.undo()
+    controller.undo(never)
     await tasks.rest()
     assert engine.state.mode == "speculate"
 
@@ -182,13 +183,13 @@ async def test_undo_takes_wishes_back_one_by_one_before_they_are_sent(
     await tasks.rest()
     for wanted in (Change(k=2), Change(mode="target-only")):
         controller.wish(wanted)
-    controller.undo()
+    controller.undo(never)
     assert said(controller)[-1] == "taken back before it was sent: mode target-only"
     assert controller.track.want is not None
     assert controller.track.want.knobs() == {"k": 2}
-    controller.undo()
+    controller.undo(never)
     assert k_wanted(controller.track) == 3
-    controller.undo()
+    controller.undo(never)
     controller.wish(Change(mode="target-only"))  # stays, asked for after the undo
     engine.answer.set()
     await tasks.rest()
@@ -228,7 +229,7 @@ async def test_undo_of_a_change_that_was_not_made_undoes_nothing(
     engine.answer.clear()
     controller.wish(Change(k=3))
     await tasks.rest()
-    controller.undo()
+    controller.undo(never)
     engine.refuse_with = error
     engine.answer.set()
     await tasks.rest()
@@ -253,7 +254,7 @@ async def test_undo_of_a_trial_that_is_being_asked_for_ends_it_once_it_has_begun
     await tasks.rest()
     controller.wish(Change(k=3, trial_s=60.0))
     await tasks.rest()
-    controller.undo()
+    controller.undo(never)
     engine.answer.set()
     await tasks.rest()
     assert [(one.judge, one.cancel, one.trial) for one in engine.asked[:2]] == [
@@ -475,6 +476,10 @@ async def test_a_trial_that_is_over_is_no_longer_renewed(
     assert [change.judge for change in engine.asked] == [True]
 
 
+def never(trial: KnownTrial) -> None:
+    raise AssertionError(f"it is asked about {trial}")
+
+
 async def trying(
     tasks: Tasks, steered: SteeredEngine, trial: TrialTuning | None
 ) -> tuple[Controller, TunedEngine]:
@@ -489,65 +494,50 @@ async def trying(
     return controller, engine
 
 
-@pytest.mark.parametrize(
-    ("who", "number", "presses"), [("ann", 1, 1), ("bob", 3, 2), (None, None, 2), ("bob", 0, 2)]
-)
-async def test_undo_ends_the_trial_of_somebody_else_at_the_second_press(
-    tasks: Tasks, steered: SteeredEngine, who: str | None, number: int | None, presses: int
+@pytest.mark.parametrize(("who", "number"), [("ann", 1), ("bob", 3), (None, None), ("bob", 0)])
+async def test_undo_asks_before_it_ends_a_trial_that_this_console_has_not_begun(
+    tasks: Tasks, steered: SteeredEngine, who: str | None, number: int | None
 ) -> None:
     told = None if who is None else replace(TRIAL, who=who, number=number or 0)
     controller, engine = await trying(tasks, steered, told)
-    for press in range(1, presses + 1):
-        controller.undo()
-        await tasks.rest()
-        assert [(change.cancel, change.trial) for change in engine.asked] == [
-            (True, number or None)
-        ] * (press == presses)
-    if presses == 2:
-        doubt = "it is not known whose trial it is" if who is None else "the trial is bob's"
-        assert any(doubt in text for text in said(controller))
+    asked: list[KnownTrial] = []
+    controller.undo(asked.append)
+    await tasks.rest()
+    assert (asked, engine.asked) == ([KnownTrial(who, number or None)], [])
+    controller.end_trial(asked[0], asked.append)
+    await tasks.rest()
+    assert [(change.cancel, change.trial) for change in engine.asked] == [(True, number or None)]
 
 
-async def test_a_trial_that_runs_before_the_first_reading_is_asked_about(
+async def test_undo_asks_of_a_trial_that_runs_before_the_first_reading(
     tasks: Tasks, steered: SteeredEngine
 ) -> None:
     state = replace(STATE, capabilities=ABLE, trial="changed")
     engine = TunedEngine(readings(1, state), TunedClient(replace(tuning(), trial=TRIAL)))
-    controller = steered(engine)
+    controller, asked = steered(engine), list[KnownTrial]()
     await tasks.rest()
-    controller.undo()
-    await tasks.rest()
-    assert [(one.cancel, one.trial) for one in engine.asked] == [(True, 1)]
+    controller.undo(asked.append)
+    assert (asked, engine.asked) == ([KnownTrial("ann", 1)], [])
 
 
-@pytest.mark.parametrize("is_told", [True, False])
-async def test_the_next_trial_of_somebody_else_is_doubted_anew(
-    tasks: Tasks, steered: SteeredEngine, is_told: bool
+async def test_no_trial_is_ended_for_another_one_that_was_asked_about(
+    tasks: Tasks, steered: SteeredEngine
 ) -> None:
-    trial = replace(TRIAL, who="bob") if is_told else None
-    controller, engine = await trying(tasks, steered, trial)
-    controller.undo()
+    controller, engine = await trying(tasks, steered, replace(TRIAL, who="bob"))
+    asked: list[KnownTrial] = []
+    controller.undo(asked.append)
+    engine.client.told = replace(tuning(), trial=replace(TRIAL, who="bob", number=2))
+    await controller.refresh_tuning(0)
+    controller.end_trial(asked[0], asked.append)
+    await tasks.rest()
+    assert [one.number for one in asked] == [1, 2]
     state = controller.track.state
     assert state is not None
     engine.more.put_nowait(reading(3, replace(state, trial=None)))
     await tasks.rest()
-    engine.client.told = replace(tuning(), trial=trial and replace(trial, number=2))
-    engine.more.put_nowait(reading(4, state))
+    controller.end_trial(asked[1], asked.append)
     await tasks.rest()
-    controller.undo()
-    await tasks.rest()
-    assert engine.asked == []
-
-
-async def test_a_trial_of_another_number_is_doubted_though_none_was_seen_to_end(
-    tasks: Tasks, steered: SteeredEngine
-) -> None:
-    controller, engine = await trying(tasks, steered, replace(TRIAL, who="bob"))
-    controller.undo()
-    engine.client.told = replace(tuning(), trial=replace(TRIAL, who="bob", number=2))
-    await controller.refresh_tuning(0)
-    controller.undo()
-    await tasks.rest()
+    assert said(controller)[-1] == "nothing to undo: the trial has ended"
     assert engine.asked == []
 
 
@@ -560,7 +550,7 @@ async def test_a_trial_that_this_console_attends_is_its_own_before_the_engine_sa
     engine.more.put_nowait(reading(3, state))
     await tasks.rest()
     assert controller.track.tuning is None
-    controller.undo()
+    controller.undo(never)
     await tasks.rest()
     assert [(one.cancel, one.trial) for one in engine.asked[-1:]] == [(True, 1)]
 
