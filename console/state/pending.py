@@ -71,8 +71,10 @@ def next_policy(track: Track) -> Change:
 
 def next_breaker(track: Track) -> Change:
     """Open the breaker by hand, or reset it."""
-    closed = track.known is None or track.known.breaker == "closed"
-    return Change(breaker="open" if closed else "closed", reason="from the console")
+    asked = None if track.want is None else track.want.breaker
+    breaker = asked or (None if track.known is None else track.known.breaker)
+    opens = breaker in (None, "closed")
+    return Change(breaker="open" if opens else "closed", reason="from the console")
 
 
 def add_wish(track: Track, wish: Change) -> Track:

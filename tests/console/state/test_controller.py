@@ -217,6 +217,18 @@ async def test_after_a_conflict_the_engine_is_looked_at_at_once_and_the_next_pre
     assert engine.asked[-1].expect_version == 2
 
 
+async def test_the_breaker_is_turned_from_what_was_asked_for_last(
+    tasks: Tasks, steered: SteeredEngine
+) -> None:
+    engine = TunedEngine(readings(3, replace(STATE, capabilities=ABLE)), TunedClient(tuning()))
+    controller = steered(engine)
+    await tasks.rest()
+    for wanted in ("open", "closed", "open"):
+        controller.toggle_breaker()
+        assert controller.track.want is not None
+        assert controller.track.want.breaker == wanted
+
+
 @pytest.mark.parametrize("error", [Conflict("changed by bob"), NoReply("gave no answer")])
 async def test_undo_of_a_change_that_was_not_made_undoes_nothing(
     tasks: Tasks, steered: SteeredEngine, error: EngineError
