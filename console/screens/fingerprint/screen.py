@@ -199,6 +199,16 @@ class FingerprintScreen(DetailScreen):
             self.facts.show(found.facts, self.comparison)
         self.paint()
 
+    @property
+    def newer_name(self) -> str | None:
+        """The path's name by a reading after the facts that are shown, where it is another one:
+        of another model after a restart, or of another k."""
+        found, reading = self.fingerprint, self.controller.track.reading
+        if found is None or reading is None or reading.state is None or reading.t < found.t:
+            return None
+        name = reading.state.fingerprint
+        return None if name == found.path else name
+
     def say(self, text: str, *, bad: bool = False) -> None:
         """What a key brought, beneath the names."""
         self._notice = (Row((Cell(" "), Cell(text, "bad" if bad else "accent"))),)
@@ -223,7 +233,9 @@ class FingerprintScreen(DetailScreen):
             self.query_one("#time", Notice).rows = self.time_rows()
             seen, compared = self.fingerprint, self.comparison
             if past:
-                seen = compared = None
+                seen = None
+            if past or self.newer_name is not None:
+                compared = None
             self.query_one("#names", Rows).rows = view.names(
                 seen, compared, label, self.key_label, self.track
             )
@@ -235,11 +247,15 @@ class FingerprintScreen(DetailScreen):
 
     def _verdict(self) -> tuple[Row, ...]:
         rows = [*self._notice, *view.status(self.fingerprint, self.error, self._probe)]
+        newer, compared = self.newer_name, self.comparison
+        if newer is not None:
+            rows.append(view.outdated(newer))
+            compared = None
         whole = [row for row in rows if row.right]
         text = [row for row in rows if not row.right]
         if self.fingerprints is None and self.fingerprint is not None:
             text = [*view.as_of(self.fingerprint, self.context.local), *text]
-        text += [*view.verdict(self.comparison), *view.unknown(self.fingerprint)]
+        text += [*view.verdict(compared), *view.unknown(self.fingerprint)]
         most = max(2, self.size.height // 3)
         return (*whole, *wrap_rows(text, max(20, self.size.width - 1)))[:most]
 
@@ -356,6 +372,10 @@ class FingerprintScreen(DetailScreen):
             self.say("not yet: the engine still reads its weights", bad=True)
             self.drop_what_is_typed()
             return
+        if self.newer_name is not None:
+            self.say("not pinned: the engine has another fingerprint by now", bad=True)
+            self.drop_what_is_typed()
+            return
         place = watches.fingerprints.new_pin_place(self.engine.url)
         if not _is_there(place):
             self._pin(found, watches)
@@ -365,7 +385,8 @@ class FingerprintScreen(DetailScreen):
             now = self.fingerprint
             if not choice:
                 return
-            if now is None or (now.path, now.instance) != (found.path, found.instance):
+            is_same = now is not None and (now.path, now.instance) == (found.path, found.instance)
+            if not is_same or self.newer_name is not None:
                 self.say("not pinned: the engine has another fingerprint by now", bad=True)
             else:
                 self._pin(found, watches)

@@ -95,6 +95,12 @@ def facts_unknown() -> tuple[Row, ...]:
     return (Row((Cell(" names are recorded, facts are not: those of now would mislead", "warn"),)),)
 
 
+def outdated(name: str) -> Row:
+    """That the engine is another one by now than the names and facts that are shown."""
+    line = f" names and facts of before: the engine is {oneline(name)} by now, and is being asked"
+    return Row((Cell(line, "warn"),))
+
+
 def as_of(found: Fingerprint, local: LocalTime) -> tuple[Row, ...]:
     """Of when the facts are that an incident file has: at another moment they may have differed."""
     when = time.strftime("%Y-%m-%d %H:%M:%S", local(found.t))

@@ -317,6 +317,30 @@ async def test_no_pin_is_overwritten_with_what_is_seen_no_more(bench: Bench) -> 
     assert place.read_text() == before
 
 
+async def test_nothing_is_pinned_or_judged_that_the_engine_is_no_more(bench: Bench) -> None:
+    place = await bench.pin()
+    before = place.read_text()
+    async with bench.run("f") as (app, pilot):
+        screen = app.screen
+        assert isinstance(screen, FingerprintScreen)
+        assert "nothing changed" in shown(app)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(screen, "fetch", lambda: None)  # no answer comes
+            bench.served.facts["engine"]["vllm"] = "0.33.0"
+            await bench.turn(pilot, 5, n=10**9)  # later than the facts
+            name = bench.served.names()[2]
+            assert f"names and facts of before: the engine is {name} by now" in shown(app)
+            assert "nothing changed" not in shown(app)
+            assert "= pin" not in shown(app)
+            await press(pilot, "p")
+            assert isinstance(app.screen, FingerprintScreen)
+            assert "not pinned: the engine has another fingerprint by now" in shown(app)
+        assert place.read_text() == before
+        screen.fetch()
+        await rest(pilot)
+        assert "of before" not in shown(app)
+
+
 async def test_another_engine_and_an_earlier_moment_can_be_chosen(
     bench: Bench, kit: type[Kit]
 ) -> None:
