@@ -29,6 +29,7 @@ _LIGHT: dict[bool | None, Cell] = {
     False: Cell("● down", "bad"),
     None: Cell("○ connecting", "muted"),
 }
+_NO_FIGURES = Cell("● no figures", "warn")
 
 
 def title(track: Track, *, armed: bool) -> Row:
@@ -44,7 +45,14 @@ def title(track: Track, *, armed: bool) -> Row:
 
 
 def _light(track: Track) -> Cell:
-    return Cell("○ unknown", "muted") if track.past and track.up is None else _LIGHT[track.up]
+    if track.past and track.up is None:
+        return Cell("○ unknown", "muted")
+    return _NO_FIGURES if _is_unmeasured(track) else _LIGHT[track.up]
+
+
+def _is_unmeasured(track: Track) -> bool:
+    """Whether the engine answers and tells no figures."""
+    return track.reading is not None and track.reading.unmeasured is not None
 
 
 _MUCH_WAITING = 0.2
@@ -97,7 +105,7 @@ def strip(tracks: tuple[Track, ...], selected: int, key_label: KeyLabel) -> Row:
         return Row()
     cells: list[Cell] = [Cell(" ")]
     for index, track in enumerate(tracks):
-        light = _LIGHT[track.up]
+        light = _light(track)
         tone: Tone = "strong" if index == selected else "muted"
         name = f"[{track.name}]" if index == selected else f" {track.name} "
         cells += [Cell(light.text[0], light.tone), Cell(name, tone, f"screen.select({index})")]
@@ -266,8 +274,11 @@ def _down(track: Track, reading: Reading, local: LocalTime) -> tuple[Row, ...]:
         return (Row((Cell(" down at this moment: ", "bad"), Cell(why))),)
     since = track.since if track.since is not None else reading.t
     why = "no answer" if error is None else oneline(str(error))
-    down = Cell(f" down since {at(since, local)} ({format_duration(reading.t - since)}) ", "bad")
-    remedy = (error.remedy if error else None) or "specdeck keeps asking"
+    what, remedy = "down", (error.remedy if error else None) or "specdeck keeps asking"
+    if reading.unmeasured is not None:
+        what, remedy = "no figures", "it answers and can be steered; no change is observed"
+    gone = format_duration(reading.t - since)
+    down = Cell(f" {what} since {at(since, local)} ({gone}) ", "bad")
     return _trouble(Row((down, Cell(f" {why}"))), remedy)
 
 

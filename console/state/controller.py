@@ -239,7 +239,7 @@ class Controller:
                 feed.push(reading)
             for reader in self._readers:
                 reader(index, reading)
-            old, new = before.known, reading.state
+            old, new = before.known, reading.word
             was_trying = old is not None and old.trial is not None
             if new is not None and was_trying != (new.trial is not None):
                 self.look(index)  # a trial that began or ended, or was there, whoever's it is

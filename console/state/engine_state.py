@@ -249,7 +249,8 @@ def find_trial(track: Track) -> KnownTrial | None:
     Whose it is, is for the tuning of the same start of the engine to say. The last change may
     be of before the trial, and so of anybody.
     """
-    state, tuning = track.state, track.tuning
+    state = None if track.reading is None else track.reading.word
+    tuning = track.tuning
     if state is None or state.trial is None:
         return None
     trial = None if tuning is None or tuning.instance != state.instance else tuning.trial
@@ -279,6 +280,8 @@ def fold_reading(track: Track, reading: Reading) -> Track:
         last_minute=between(samples[0], samples[-1]) if len(samples) > 1 else None,
     )
     track = _presence(before, track, reading)
+    if reading.unmeasured is not None:
+        return replace(_control(track, reading.unmeasured, reading.t), known=reading.unmeasured)
     if reading.state is None:
         return _silence(track, reading)
     return replace(_control(track, reading.state, reading.t), known=reading.state)
@@ -299,14 +302,14 @@ def _newest(track: Track, reading: Reading) -> tuple[Track, Reading]:
     No reading is under way for long: an engine that keeps to an older version has told one that
     it never had, and what it tells now is all that there is.
     """
-    ours, theirs = track.state, reading.state
+    ours, theirs = None if track.reading is None else track.reading.word, reading.word
     if ours is None or theirs is None or ours.instance != theirs.instance:
         return replace(track, behind_since=None), reading
     if theirs.version >= ours.version:
         return replace(track, behind_since=None), reading
     since = reading.t if track.behind_since is None else track.behind_since
     if reading.t - since < BEHIND_S:
-        return replace(track, behind_since=since), replace(reading, state=ours)
+        return replace(track, behind_since=since), reading.with_word(ours)
     text = f"the engine tells version {theirs.version} again, it had told {ours.version}"
     track = replace(track, behind_since=None, version=theirs.version)
     return track.add_event(reading.t, text, "warn", kind="control"), reading

@@ -195,9 +195,9 @@ def find_obstacle(
     reading = track.reading
     if reading is None:
         return Obstacle("the engine has not answered yet")
-    if not reading.up:
+    state = reading.word
+    if not reading.up and state is None:
         return Obstacle("the engine is down", "its state is on the screen")
-    state = reading.state
     if state is None:
         error = reading.control_error
         if error is None:
@@ -358,9 +358,8 @@ def _mark_answer(track: Track, applied: AppliedChange) -> Track:
 
 def _patch(reading: Reading | None, applied: AppliedChange) -> Reading | None:
     """The reading with the engine's newest word in it, until the next one is read."""
-    if reading is None or reading.state is None:
-        return reading
-    return replace(reading, state=_turn(reading.state, applied))
+    word = None if reading is None else reading.word
+    return reading if reading is None or word is None else reading.with_word(_turn(word, applied))
 
 
 def _turn(state: EngineState, applied: AppliedChange) -> EngineState:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from specdeck.engine.errors import EngineError
 from specdeck.engine.metrics.sample import Sample
@@ -41,6 +41,9 @@ class Reading:
     state: EngineState | None = None
     error: EngineError | None = None
     """Why there is no sample."""
+    unmeasured: EngineState | None = None
+    """The plugin's word where there is no sample: the engine can be steered, and what its counters
+    show is unknown."""
     control_error: EngineError | None = None
     """Why there is no state: no plugin, no key, …; None when there is one."""
     restarted: bool = False
@@ -52,6 +55,17 @@ class Reading:
     def up(self) -> bool:
         """Whether the engine answered."""
         return self.sample is not None
+
+    @property
+    def word(self) -> EngineState | None:
+        """What the plugin says, with or without figures."""
+        return self.state or self.unmeasured
+
+    def with_word(self, word: EngineState) -> Reading:
+        """The same look with another word of the plugin, which has answered."""
+        if self.unmeasured is not None:
+            return replace(self, unmeasured=word)
+        return replace(self, state=word)
 
     def as_down(self, ended: EngineError) -> Reading:
         """The same look at an engine that has ended: what still answers at its URL is another."""

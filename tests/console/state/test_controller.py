@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.support.listed_engine import ListedEngine
 from tests.support.memory_audit import MemoryAudit
-from tests.support.readings import START, STATE, reading, readings
+from tests.support.readings import START, STATE, down, reading, readings
 from tests.support.tuned_engine import ABLE, TRIAL, WON, TunedClient, TunedEngine, tuning
 
 from specdeck.console.state.controller import Controller
@@ -227,6 +227,26 @@ async def test_the_breaker_is_turned_from_what_was_asked_for_last(
         controller.toggle_breaker()
         assert controller.track.want is not None
         assert controller.track.want.breaker == wanted
+
+
+async def test_an_engine_whose_page_alone_fails_is_steered(
+    tasks: Tasks, steered: SteeredEngine
+) -> None:
+    engine = ListedEngine(readings(3))
+    controller = steered(engine)
+    await tasks.rest()
+    engine.state = theirs = replace(STATE, version=7)
+    engine.more.put_nowait(replace(down(3), unmeasured=theirs))
+    await tasks.rest()
+    controller.toggle_mode()
+    await tasks.rest()
+    assert [(one.mode, one.expect_version) for one in engine.asked] == [("target-only", 7)]
+    assert controller.track.known is not None
+    assert controller.track.known.mode == "target-only"
+    engine.more.put_nowait(down(4))
+    await tasks.rest()
+    controller.toggle_mode()
+    assert said(controller)[-1] == "the engine is down: its state is on the screen"
 
 
 @pytest.mark.parametrize("error", [Conflict("changed by bob"), NoReply("gave no answer")])

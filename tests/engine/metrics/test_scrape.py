@@ -180,6 +180,18 @@ async def test_a_plugin_that_is_silent_for_a_moment_costs_no_window(
     assert third.control_error is None
 
 
+async def test_an_engine_without_a_page_keeps_its_plugins_word(page: Pages, state: State) -> None:
+    text, one, other = page("speculative"), state(instance="a"), state(instance="b")
+    found = await looks((text, one), (500, one), (500, other), (text, other), (500, 500))
+    assert [(one.up, one.state, one.unmeasured, one.restarted) for one in found] == [
+        (True, one, None, False),
+        (False, None, one, False),
+        (False, None, other, True),
+        (True, other, None, False),
+        (False, None, None, False),
+    ]
+
+
 async def test_looks_keep_their_rhythm_whatever_they_take(page: Pages) -> None:
     now, slept = [0.0], []
 
