@@ -461,6 +461,20 @@ async def test_every_size_shows_something_and_nothing_breaks(
         assert any(charts) is not narrow
 
 
+@pytest.mark.parametrize("size", [(80, 19), (60, 24), (40, 10)])
+async def test_why_a_key_did_nothing_is_said_where_there_is_no_room_for_panels(
+    size: tuple[int, int], kit: type[Kit], console: MakeConsole
+) -> None:
+    app = console(kit.engine(kit.run(3), armed=False))
+    async with run(app, size=size) as pilot:
+        await press(pilot, "t")
+        compact = app.query_one("#compact", Rows)
+        assert len(compact.rows) <= compact.size.height
+        told = " ".join(cell.text.strip() for row in compact.rows for cell in row.left)
+        assert "control is read-only: press c to arm it" in told
+        assert "tokens/s" in told
+
+
 @pytest.mark.parametrize(("key", "value"), [("s", "stop"), ("l", "leave"), ("enter", None)])
 async def test_leaving_an_engine_that_was_started_here_asks_what_becomes_of_it(
     key: str, value: str, kit: type[Kit], console: MakeConsole

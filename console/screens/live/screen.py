@@ -18,7 +18,7 @@ from specdeck.console.state.past import PastEvent, list_events
 from specdeck.console.widgets import format
 from specdeck.console.widgets.cells import Cell, Cells, Row, heading
 from specdeck.console.widgets.charts import Bars, Chart
-from specdeck.console.widgets.text import Feed, Line, Notice, Rows
+from specdeck.console.widgets.text import Feed, Line, Notice, Rows, wrap_rows
 
 if TYPE_CHECKING:
     from specdeck.console.state.stretch import Stretch
@@ -113,9 +113,22 @@ class LiveScreen(SteeringScreen):
             for attribute, names in _SHOWN.items():
                 for name in names:
                     setattr(self.query_one(f"#{name}"), attribute, getattr(view, name))
-            self.query_one("#compact", Rows).rows = (*told, *view.compact)
+            self.query_one("#compact", Rows).rows = self._brief((*told, *view.compact))
             self.query_one("#lane", Line).row = self._lane(self._chart, stretch)
             self.query_one("#events-heading", Line).row = heading("events", *self._more_events())
+
+    def _brief(self, rows: tuple[Row, ...]) -> tuple[Row, ...]:
+        """The short lines with the newest events below them, where there is no room for panels.
+
+        The latest one has a row in any case: it may be why a key did nothing.
+        """
+        width, height = self.query_one("#compact").size
+        events, room = self.track.events, height - len(rows)
+        if not events or height < 2:
+            return rows
+        if room <= 1:
+            return (*rows[: height - 1], Row((Cell(" "), Cell(events[-1].text, events[-1].tone))))
+        return (*rows, *wrap_rows(self.view.events[:room], width)[:room])
 
     @property
     def _chart(self) -> Chart:
