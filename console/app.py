@@ -23,7 +23,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
-from textual import work
 from textual.app import App
 from textual.binding import Binding
 from textual.color import Color
@@ -256,6 +255,8 @@ class Console(App[str]):
         self._write_incident = incident
         self._incidents: IncidentFiles | None = None
         self._leaving = False
+        self.parting: tuple[str, ...] = ()
+        """What came of work while the console was left, for whoever opened it."""
         self._question: Dialog | None = None
         """What leaving asks, the last time that it did."""
         self._hurry = asyncio.Event()
@@ -351,6 +352,17 @@ class Console(App[str]):
                     task.cancel()
                 cancelled = True
         task.result()
+
+    async def _finish(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs the work to its end, on leaving as well, unless that is cut short."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        while not task.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait({task})
+        if not task.cancelled():
+            task.result()
 
     async def finish_work(self, on_wait: Callable[[str], None] = lambda line: None) -> None:
         """Waits for the work that leaving has cancelled, which may ask engines as it tidies up.
@@ -640,15 +652,24 @@ class Console(App[str]):
 
         takeaway.save_picture(self, self.context)
 
-    @work(group="incident")
-    async def action_incident(self) -> None:
+    def action_incident(self) -> None:
         """Write what happened to this engine into one file, and say where that is."""
+        self.run_worker(_Work(self._take_incident(), self._finish), group="incident")
+
+    async def _take_incident(self) -> None:
         from specdeck.console import takeaway
         from specdeck.console.state.incident_files import IncidentFiles
 
         if self._incidents is None and self._write_incident is not None:
             self._incidents = IncidentFiles(self._write_incident)
-        await takeaway.write_incident(self, self.controller, self.context, self._incidents)
+        line: str | None = "no incident file: leaving cut it short"
+        try:
+            line = await takeaway.write_incident(
+                self, self.controller, self.context, self._incidents
+            )
+        finally:
+            if self._leaving and line is not None:
+                self.parting = (*self.parting, line)
 
     def action_copy(self) -> None:
         """Ask what to copy of the screen, and have the terminal keep it (OSC 52)."""

@@ -39,19 +39,20 @@ async def write_incident(
     controller: Controller,
     context: ConsoleContext,
     incidents: IncidentFiles | None,
-) -> None:
+) -> str | None:
     """Writes what happened to the selected engine into one file, and says where that is.
 
-    Without `incidents` no file can be written from here.
+    What it says of the file is returned, None where none was begun. Without `incidents` no file can
+    be written from here.
     """
     track = controller.track
     if incidents is None or track.recorded:
         line = "an incident is written of a live engine, or by `specdeck incident`"
         app.notify(line, severity="warning", markup=False)
-        return
+        return None
     if incidents.is_writing:
         app.notify("an incident file is being written", markup=False)
-        return
+        return None
     now = controller.clock()
     span = choose_span(context.timeline.view.t, now)
     first, last = ("now" if t is None else format_moment(t, context.local, now=now) for t in span)
@@ -64,16 +65,18 @@ async def write_incident(
     try:
         found = await incidents.write(track.url, context.folders(), span, show)
     except (SpecdeckError, OSError) as error:
-        line = error.line() if isinstance(error, SpecdeckError) else str(error)
-        app.notify(f"no incident file: {line}", severity="error", markup=False)
-        return
+        why = error.line() if isinstance(error, SpecdeckError) else str(error)
+        line = f"no incident file: {why}"
+        app.notify(line, severity="error", markup=False)
+        return line
     line = f"incident file: {screenshots.abbreviate_home(found.path)}, {taken}"
     controller.tell(line, "accent")
     app.notify(line, markup=False, timeout=15)
     if found.left_out is not None:
-        line = f"not in the incident file: {found.left_out}"
-        controller.tell(line, "muted")
-        app.notify(line, severity="warning", markup=False, timeout=15)
+        missing = f"not in the incident file: {found.left_out}"
+        controller.tell(missing, "muted")
+        app.notify(missing, severity="warning", markup=False, timeout=15)
+    return line
 
 
 def copy(app: App[Any], context: ConsoleContext) -> None:

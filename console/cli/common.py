@@ -203,7 +203,7 @@ async def run_console(app: Console, engines: Sequence[MonitoredEngine]) -> int:
         if (shortage := find_shortage(defect)) is not None:
             raise shortage from defect
         raise report_crash(defect, locations(os.environ).crashes) from defect
-    for line in app.unanswered:
+    for line in (*app.parting, *app.unanswered):
         _log_if_read(line)
     if app.unanswered:
         return LeftTurned.exit_code

@@ -1230,6 +1230,37 @@ async def test_an_incident_is_of_the_moment_that_is_looked_at(
     assert any(line.startswith("writing ") and line.endswith("to now") for line in told)
 
 
+@pytest.mark.parametrize("is_cut", [False, True])
+async def test_leaving_waits_for_an_incident_file_and_says_what_came_of_it(
+    kit: type[Kit], console: MakeConsole, tmp_path: Path, is_cut: bool
+) -> None:
+    done = asyncio.Event()
+
+    async def write(url: str, folder: Path, span: TimeSpan, say: object) -> IncidentFile:
+        await done.wait()
+        return IncidentFile(folder / "incident-a.zip")
+
+    app = console(kit.engine(kit.run(3)), incident=write, folders=lambda: (tmp_path,))
+    async with run(app) as pilot:
+        await press(pilot, "I")
+        await pilot.press("q")
+
+    def go_on(line: str) -> None:
+        assert line.startswith("leaving once an incident file is written")
+        if is_cut:
+            app.hurry()
+        else:
+            done.set()
+
+    async with asyncio.timeout(60):
+        await app.finish_work(go_on)
+    (line,) = app.parting
+    if is_cut:
+        assert line == "no incident file: leaving cut it short"
+    else:
+        assert line.startswith(f"incident file: {tmp_path / 'incident-a.zip'}")
+
+
 async def test_an_incident_that_cannot_be_written_is_said(
     kit: type[Kit], console: MakeConsole, tmp_path: Path
 ) -> None:
