@@ -47,6 +47,9 @@ from specdeck.engine.operations.fingerprint import (
 from specdeck.engine.operations.watches import post_events
 from specdeck.engine.text import format_table, format_value, parse_duration
 
+_Side = tuple[str, Fingerprint | None]
+"""One side of a diff as it was given, and its fingerprint where that is kept."""
+
 _MOMENT = re.compile(r"@(\d+)")
 _MOST_DIGITS = 18
 _STALL_LINE_S = 15.0
@@ -201,7 +204,7 @@ def verify(
         if behaviour and pinned is not None:
             _require_behaviour(pinned)
         probes = _is_probed(pinned) if behaviour is None else behaviour
-        return await _fetch(fingerprints, to.url, behaviour=probes)
+        return await _fetch(fingerprints, to.url, behaviour=probes, beside=pinned)
 
     watcher = DriftWatcher(fetch, _pin_file(fingerprints, to, expect))
 
@@ -248,12 +251,7 @@ def diff(
         to, fingerprints = _open(one, api_key_env)
         sides = (one, read_pin(_find_pin(fingerprints, to))), (one, None)
     probes = any(_is_probed(each) for _, each in sides) if behaviour is None else behaviour
-    before, after = (
-        event_loop.run(_fetch_now(side, behaviour=probes, api_key_env=api_key_env))
-        if each is None
-        else each
-        for side, each in sides
-    )
+    before, after = event_loop.run(_fetch_sides(sides, behaviour=probes, api_key_env=api_key_env))
     if behaviour:
         _require_behaviour(before, after)
     found = Verification(compare(before, after))
@@ -451,10 +449,18 @@ async def _read_kept(side: str) -> Fingerprint | None:
     return read_pin(Path(side)) if is_file(side) else None
 
 
-async def _fetch_now(side: str, *, behaviour: bool, api_key_env: str | None) -> Fingerprint:
-    """One side of a diff that is an engine, as it is now."""
-    to, fingerprints = _open(side, api_key_env)
-    return await _fetch(fingerprints, to.url, behaviour=behaviour)
+async def _fetch_sides(
+    sides: tuple[_Side, _Side], *, behaviour: bool, api_key_env: str | None
+) -> tuple[Fingerprint, Fingerprint]:
+    """Both sides of a diff: engines as they are now, each probed beside what is there already."""
+
+    async def fetch(side: str, beside: Fingerprint | None) -> Fingerprint:
+        to, fingerprints = _open(side, api_key_env)
+        return await _fetch(fingerprints, to.url, behaviour=behaviour, beside=beside)
+
+    (one, before), (other, after) = sides
+    before = before or await fetch(one, after)
+    return before, after or await fetch(other, before)
 
 
 def _open(engine: str, api_key_env: str | None) -> tuple[Access, Fingerprints]:
@@ -493,8 +499,17 @@ class ReadingLog:
             )
 
 
-async def _fetch(fingerprints: Fingerprints, url: str, *, behaviour: bool = False) -> Fingerprint:
-    """The engine's fingerprint; stderr says how far the reading and the probe are."""
+async def _fetch(
+    fingerprints: Fingerprints,
+    url: str,
+    *,
+    behaviour: bool = False,
+    beside: Fingerprint | None = None,
+) -> Fingerprint:
+    """The engine's fingerprint; stderr says how far the reading and the probe are.
+
+    A behaviour is probed for a comparison with `beside`.
+    """
     reading = ReadingLog()
 
     def log_answer(done: int, of: int) -> None:
@@ -504,7 +519,10 @@ async def _fetch(fingerprints: Fingerprints, url: str, *, behaviour: bool = Fals
     if not behaviour:
         return await fingerprints.fetch_finished(url, on_progress=reading.write)
     return await fingerprints.fetch_with_behaviour(
-        url, on_progress=reading.write, on_answer=log_answer
+        url,
+        beside=None if beside is None else beside.behaviour,
+        on_progress=reading.write,
+        on_answer=log_answer,
     )
 
 

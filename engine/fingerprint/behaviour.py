@@ -2,18 +2,21 @@
 
 The third layer sees what no configuration shows: another driver, another kernel. Answers
 are greedy token ids and their log-probabilities; the probe set is asked several times,
-and how far the repetitions differ decides how coarsely log-probabilities are taken.
+and how far the repetitions differ decides how coarsely log-probabilities are taken, and how
+many answers it takes to tell another token from a close call that went the other way.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from specdeck.engine.fingerprint.name import compute_name
+from specdeck.engine.fingerprint.partings import Answers, find_partings
 
 PROBE_SET = 1
 """Raised when a probe changes: behaviours of different sets are not compared."""
@@ -29,6 +32,22 @@ _ABOVE_NOISE = 4.0
 _BY_CHANCE = 0.001
 """That an engine agrees with itself so much less often and nothing has changed: a nightly look
 calls it once in some years."""
+
+_PARTED_BY_CHANCE = 1e-4
+"""That answers of all parted probes together fall apart so, and nothing has changed. Smaller than
+the other: probes that did not part have been looked at as well."""
+
+_MORE = 8
+"""Further answers to a probe that has more than one."""
+
+_MOST_MORE = 40
+"""Further answers to a parted one: three of a pin beside 38 others are rare enough."""
+
+_MOST_SEEN = 1_000_000
+"""Answers of one kind that a pin may claim."""
+
+Probe = tuple[str, int]
+"""One of an arm: the arm and the number of the probe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +82,21 @@ class MovedProbe:
 
 
 @dataclass(frozen=True, slots=True)
+class PartedProbe:
+    """A probe whose answers have left the ones that they are compared with."""
+
+    arm: str
+    probe: int
+    token: int
+    """The first at which they part."""
+    before: int
+    after: int
+    """Answers of either side that came that far."""
+    log_chance: float
+    """The natural logarithm of the chance that an unchanged engine does that."""
+
+
+@dataclass(frozen=True, slots=True)
 class Behaviour:
     """The answers of each arm, and how far they held still."""
 
@@ -76,10 +110,12 @@ class Behaviour:
     missing: tuple[str, ...] = ()
     """Arms that could not be asked, each with its reason."""
     probe_set: int = PROBE_SET
+    seen: Mapping[str, tuple[Answers, ...]] = field(default_factory=dict)
+    """Every answer of each probe, those to further asks among them; an older pin has none."""
 
     @property
     def asked(self) -> int:
-        """Answers that were asked for."""
+        """Answers that were asked for in the runs."""
         return self.runs * sum(len(answers) for answers in self.arms.values())
 
     @property
@@ -100,6 +136,13 @@ class Behaviour:
         }
         return compute_name("behaviour", facts, partial=bool(self.missing))
 
+    def answers(self, arm: str, probe: int) -> Answers:
+        """How often each answer to a probe came; at least so often for a pin that keeps one."""
+        if arm in self.seen:
+            return self.seen[arm][probe]
+        apart = round((1 - self.agreement) * self.asked)
+        return {self.arms[arm][probe].tokens: max(1, self.runs - apart)}
+
     def as_json(self) -> dict[str, Any]:
         """Plain values, for a pin."""
         return {
@@ -111,10 +154,25 @@ class Behaviour:
             "step": self.step,
             "missing": list(self.missing),
             "arms": {
-                arm: [{"tokens": list(a.tokens), "logprobs": list(a.logprobs)} for a in answers]
+                arm: [
+                    {
+                        "tokens": list(a.tokens),
+                        "logprobs": list(a.logprobs),
+                        **self._seen_as_json(arm, n),
+                    }
+                    for n, a in enumerate(answers)
+                ]
                 for arm, answers in self.arms.items()
             },
         }
+
+    def _seen_as_json(self, arm: str, probe: int) -> dict[str, Any]:
+        """How often the answer came, and each other one."""
+        if arm not in self.seen:
+            return {}
+        counts, usual = self.seen[arm][probe], self.arms[arm][probe].tokens
+        others = [{"tokens": list(t), "seen": n} for t, n in counts.items() if t != usual]
+        return {"seen": counts[usual], **({"others": others} if others else {})}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
@@ -133,7 +191,23 @@ class Behaviour:
             float(data["noise"]),
             tuple(map(str, data["missing"])),
             int(data["probe_set"]),
+            {
+                str(arm): tuple(map(_read_seen, answers))
+                for arm, answers in data["arms"].items()
+                if all("seen" in a for a in answers)
+            },
         )
+
+
+def _read_seen(answer: Mapping[str, Any]) -> Answers:
+    """How often each answer to a probe was seen; raises as `Behaviour.from_json` does."""
+    found: Counter[tuple[int, ...]] = Counter()
+    for one in (answer, *answer.get("others", ())):
+        count = int(one["seen"])
+        if not 0 < count <= _MOST_SEEN:
+            raise ValueError(f"an answer was seen {count} times")
+        found[tuple(map(int, one["tokens"]))] += count
+    return found
 
 
 def step(noise: float) -> float:
@@ -160,9 +234,14 @@ def quantise(logprobs: Iterable[float], step: float) -> list[int]:
 
 
 def settle(
-    runs: Mapping[str, Sequence[Sequence[ProbeAnswer]]], missing: Iterable[str]
+    runs: Mapping[str, Sequence[Sequence[ProbeAnswer]]],
+    missing: Iterable[str],
+    further: Mapping[Probe, Sequence[ProbeAnswer]] | None = None,
 ) -> Behaviour:
     """The behaviour that repeated runs agree on: `runs[arm][run][probe]`.
+
+    `further` answers to single probes add to what was seen. Agreement and noise are of the runs
+    alone: a probe is asked further because it was unsteady.
 
     >>> once = [ProbeAnswer((1, 2), (-0.1, -0.2))]
     >>> found = settle({"serving": [once, once]}, ())
@@ -170,11 +249,14 @@ def settle(
     (2, 1.0, 0.0)
     """
     arms: dict[str, tuple[ProbeAnswer, ...]] = {}
+    seen: dict[str, tuple[Answers, ...]] = {}
     agreed = asked = 0
     noise = 0.0
     for arm, repeats in runs.items():
-        answers = []
-        for tries in zip(*repeats, strict=True):
+        answers, counts = [], []
+        for number, tries in enumerate(zip(*repeats, strict=True)):
+            more = (further or {}).get((arm, number), ())
+            counts.append(Counter(answer.tokens for answer in (*tries, *more)))
             tokens = statistics.mode(answer.tokens for answer in tries)
             alike = [answer.logprobs for answer in tries if answer.tokens == tokens]
             middle = tuple(statistics.median(values) for values in zip(*alike, strict=True))
@@ -182,28 +264,80 @@ def settle(
             noise = max(noise, max(apart, default=0.0))
             agreed, asked = agreed + len(alike), asked + len(tries)
             answers.append(ProbeAnswer(tokens, middle))
-        arms[arm] = tuple(answers)
+        arms[arm], seen[arm] = tuple(answers), tuple(counts)
     count = max((len(repeats) for repeats in runs.values()), default=0)
-    return Behaviour(arms, count, agreed / asked if asked else 0.0, noise, tuple(missing))
+    agreement = agreed / asked if asked else 0.0
+    return Behaviour(arms, count, agreement, noise, tuple(missing), seen=seen)
+
+
+def parted_probes(before: Behaviour, after: Behaviour) -> tuple[PartedProbe, ...]:
+    """The probes whose answers have left those of the other side, be it by chance.
+
+    Arms that only one side has are left out; so is everything across two probe sets.
+    """
+    if before.probe_set != after.probe_set:
+        return ()
+    found = []
+    for arm in before.arms.keys() & after.arms.keys():
+        for number in range(min(len(before.arms[arm]), len(after.arms[arm]))):
+            answers = before.answers(arm, number), after.answers(arm, number)
+            partings = sorted(find_partings(*answers), key=lambda one: one.token)
+            if partings:
+                first, chance = partings[0], sum(one.log_chance for one in partings)
+                found.append(
+                    PartedProbe(arm, number, first.token, first.before, first.after, chance)
+                )
+    return tuple(sorted(found, key=lambda one: (one.probe, one.arm)))
+
+
+def may_be_chance(parted: Iterable[PartedProbe]) -> bool:
+    """Whether an unchanged engine may well part in these probes, taken together.
+
+    One probe tells it by many answers, several by few.
+    """
+    return sum(one.log_chance for one in parted) > math.log(_PARTED_BY_CHANCE)
+
+
+def probes_to_ask(found: Behaviour, beside: Behaviour | None) -> tuple[Probe, ...]:
+    """The probes that each want one more answer; none once what was seen is enough.
+
+    Those are what has more than one answer, and what parts from `beside` by chance as it may be:
+    sooner or later an engine that has not changed gives an answer of that side again.
+    """
+    counts = {
+        (arm, number): found.answers(arm, number)
+        for arm, answers in found.arms.items()
+        for number in range(len(answers))
+    }
+    further = {probe: sum(seen.values()) - found.runs for probe, seen in counts.items()}
+    wanted = [one for one, seen in counts.items() if len(seen) > 1 and further[one] < _MORE]
+    parted = () if beside is None else parted_probes(beside, found)
+    if may_be_chance(parted):
+        apart = ((one.arm, one.probe) for one in parted)
+        wanted += [one for one in apart if further[one] < _MOST_MORE]
+    return tuple(dict.fromkeys(wanted))
 
 
 def moved_probes(before: Behaviour, after: Behaviour) -> tuple[MovedProbe, ...]:
-    """The probes that differ by more than the coarser of the two steps.
+    """The probes whose answers part by more than chance, and those whose log-probabilities differ
+    by more than the coarser of the two steps.
 
     Arms that only one side has are left out; so is everything across two probe sets.
     """
     if before.probe_set != after.probe_set:
         return ()
     coarse = max(before.step, after.step)
+    parted = parted_probes(before, after)
+    is_another = not may_be_chance(parted)
+    tokens = {(one.arm, one.probe): one.token for one in parted}
     found = []
     for arm in before.arms.keys() & after.arms.keys():
         for number, (old, new) in enumerate(zip(before.arms[arm], after.arms[arm], strict=False)):
-            token = _first_difference(old.tokens, new.tokens)
+            token = tokens.get((arm, number))
             # After another token everything is another text: only what stands before counts.
-            same = len(old.tokens) if token is None else token
-            pairs = list(zip(old.logprobs, new.logprobs, strict=False))[:same]
+            pairs = zip(_shared(old, new), new.logprobs, strict=False)
             apart = max((abs(a - b) for a, b in pairs), default=0.0)
-            if token is not None or apart > coarse:
+            if (is_another and token is not None) or apart > coarse:
                 found.append(MovedProbe(arm, number, token, apart))
     return tuple(sorted(found, key=lambda one: (one.probe, one.arm)))
 
@@ -241,6 +375,9 @@ def explain_incomparable(before: Behaviour, after: Behaviour) -> Iterator[str]:
         names = ", ".join(sorted(before.arms.keys() ^ after.arms.keys()))
         why = "; ".join(dict.fromkeys((*before.missing, *after.missing)))
         yield f"behaviour: one side alone was asked for {names}" + (f" ({why})" if why else "")
+    parted = parted_probes(before, after)
+    if parted and may_be_chance(parted):
+        yield _explain_chance(parted)
     if after.noise > _NOISIER * max(before.noise, FINEST):
         # Its own noise would hide whatever has moved: it decides how coarsely is compared.
         yield (
@@ -249,8 +386,22 @@ def explain_incomparable(before: Behaviour, after: Behaviour) -> Iterator[str]:
         )
 
 
-def _first_difference(old: Sequence[int], new: Sequence[int]) -> int | None:
-    if tuple(old) == tuple(new):
-        return None
-    pairs = enumerate(zip(old, new, strict=False))
-    return next((i for i, (a, b) in pairs if a != b), min(len(old), len(new)))
+def _explain_chance(parted: Sequence[PartedProbe]) -> str:
+    one, more = parted[0], len(parted) - 1
+    also = f", and {more} more" if more else ""
+    remedy = (
+        "pin it again with --behaviour, which keeps more answers"
+        if one.after >= _MOST_MORE
+        else "`specdeck fingerprint verify` asks an engine as often as it takes"
+    )
+    return (
+        f"behaviour: probe {one.probe} ({one.arm}) has another token at {one.token}{also}, which"
+        f" chance may do in {one.before} and {one.after} answers: {remedy}"
+    )
+
+
+def _shared(old: ProbeAnswer, new: ProbeAnswer) -> tuple[float, ...]:
+    """The log-probabilities of `old` up to the first token that is another in `new`."""
+    pairs = enumerate(zip(old.tokens, new.tokens, strict=False))
+    end = next((n for n, (a, b) in pairs if a != b), len(old.tokens))
+    return old.logprobs[:end]

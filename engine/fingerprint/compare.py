@@ -217,6 +217,8 @@ def _verdicts(
         yield "unknown", f"{WORDS['unknown']}: {'; '.join(reasons[:3])}"
     elif not found and not behaviour and not stray:
         also = ", as far as it is known" if after.partial else ""
+        if (before.behaviour is None) != (after.behaviour is None):
+            also += "; the behaviour was not compared, which one side was not probed for"
         yield "same", WORDS["same"] + also
 
 

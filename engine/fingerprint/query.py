@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specdeck.engine.client.life import Life, fetch_life
 from specdeck.engine.errors import EngineError, NotAnEngine, SpecdeckError, Unsupported
-from specdeck.engine.fingerprint.behaviour import Behaviour, ProbeAnswer, settle
+from specdeck.engine.fingerprint.behaviour import (
+    Behaviour,
+    Probe,
+    ProbeAnswer,
+    probes_to_ask,
+    settle,
+)
 from specdeck.engine.fingerprint.fingerprint import (
     STALLED_S,
     Fingerprint,
@@ -232,28 +238,40 @@ async def probe_behaviour(
     tokens: int = TOKENS,
     since: Life | None = None,
     path: str | None = None,
+    beside: Behaviour | None = None,
     on_progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Behaviour:
     """What the engine answers, and how far it agreed with itself over `runs` repetitions.
 
-    `since` and `path` are the start and the path that facts were told of, which the behaviour is
-    to go with. `on_progress` hears how many answers came, and of how many. Raises EngineError
-    when the engine was restarted or its path changed since, or in between: half of the answers
-    would be another engine's.
+    After these, single probes are asked on: `probes_to_ask` says which, for a comparison with
+    `beside`. `since` and `path` are the start and the path that facts were told of, which the
+    behaviour is to go with. `on_progress` hears how many answers came, and of how many. Raises
+    EngineError when the engine was restarted or its path changed since, or in between: half of
+    the answers would be another engine's.
     """
     (model, *_) = await client.models() or ("",)
     before, life = await _look(client)
     arms, missing = _arms(before)
-    found: dict[str, list[list[ProbeAnswer]]] = {arm: [] for arm in arms}
     done, of = 0, runs * len(arms) * len(PROBES)
+
+    async def ask(arm: str, number: int) -> ProbeAnswer:
+        nonlocal done
+        answer = await _answer(client, model, PROBES[number], tokens, arms[arm])
+        done += 1
+        on_progress(done, of)
+        return answer
+
+    found: dict[str, list[list[ProbeAnswer]]] = {arm: [] for arm in arms}
     for _ in range(runs):
-        for arm, more in arms.items():
-            answers = []
-            for prompt in PROBES:
-                answers.append(await _answer(client, model, prompt, tokens, more))
-                done += 1
-                on_progress(done, of)
-            found[arm].append(answers)
+        for arm in arms:
+            found[arm].append([await ask(arm, number) for number in range(len(PROBES))])
+    behaviour = settle(found, missing)
+    further: dict[Probe, list[ProbeAnswer]] = {}
+    while wanted := probes_to_ask(behaviour, beside):
+        of += len(wanted)
+        for probe in wanted:
+            further.setdefault(probe, []).append(await ask(*probe))
+        behaviour = settle(found, missing, further)
     after, life_after = await _look(client)
     if life_after.is_another(since or life):
         raise EngineError(f"{client.url} restarted during the probe", remedy="probe it again")
@@ -262,7 +280,7 @@ async def probe_behaviour(
         raise EngineError(
             f"{client.url} changed its path during the probe", remedy="probe it again"
         )
-    return settle(found, missing)
+    return behaviour
 
 
 def _arms(state: EngineState | None) -> tuple[dict[str, dict[str, Any]], list[str]]:
@@ -280,18 +298,21 @@ def _arms(state: EngineState | None) -> tuple[dict[str, dict[str, Any]], list[st
 async def fetch_with_behaviour(
     client: EngineClient,
     *,
+    beside: Behaviour | None = None,
     on_progress: OnProgress = lambda progress, stalled_s: None,
     on_answer: Callable[[int, int], None] = lambda done, of: None,
 ) -> Fingerprint:
     """The finished fingerprint and the behaviour of one and the same start and path.
 
-    Raises EngineError where the engine is another by the end, or its path changed.
+    `beside` is the behaviour that it is to be compared with, which takes more answers. Raises EngineError where the engine is another by the end, or its path changed.
     """
     life = await fetch_life(client)
     found = await fetch_finished(client, on_progress=on_progress)
     # From outside a name is of other facts than the plugin's, which came or went if it differs.
     path = None if found.stamped is None else found.path
-    behaviour = await probe_behaviour(client, since=life, path=path, on_progress=on_answer)
+    behaviour = await probe_behaviour(
+        client, since=life, path=path, beside=beside, on_progress=on_answer
+    )
     return replace(found, behaviour=behaviour)
 
 

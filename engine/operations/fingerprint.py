@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from specdeck.engine.client.engine_client import EngineClient
 from specdeck.engine.errors import SpecdeckError, UsageError
+from specdeck.engine.fingerprint.behaviour import Behaviour
 from specdeck.engine.fingerprint.compare import Comparison
 from specdeck.engine.fingerprint.fingerprint import Fingerprint
 from specdeck.engine.fingerprint.name import Layer
@@ -156,12 +157,18 @@ class Fingerprints:
         self,
         engine: str,
         *,
+        beside: Behaviour | None = None,
         on_progress: OnProgress = lambda progress, stalled_s: None,
         on_answer: Callable[[int, int], None] = lambda done, of: None,
     ) -> Fingerprint:
-        """The same with what the engine does; `on_answer` hears of each answer to a probe."""
+        """The same with what the engine does; `on_answer` hears of each answer to a probe.
+
+        `beside` is the behaviour that it is to be compared with, which takes more answers.
+        """
         async with self._client(engine) as client:
-            found = await fetch_with_behaviour(client, on_progress=on_progress, on_answer=on_answer)
+            found = await fetch_with_behaviour(
+                client, beside=beside, on_progress=on_progress, on_answer=on_answer
+            )
         await self._note(found)
         return found
 

@@ -417,8 +417,11 @@ class FingerprintScreen(DetailScreen):
         self._show_probe(0, 1)
         try:
             with self.say_errors():
+                pinned = watches.find_pinned(found.url)
                 found = await watches.fingerprints.fetch_with_behaviour(
-                    found.url, on_answer=self._show_probe
+                    found.url,
+                    beside=None if pinned is None else pinned.behaviour,
+                    on_answer=self._show_probe,
                 )
                 self._take(found)
                 watches.judge(found)
