@@ -46,6 +46,7 @@ BENCHMARKS = {
     "fingerprint_cost": "What a fingerprint costs",
     "fingerprint_engines": "Names over restarts with no change",
     "fingerprint_behaviour": "The behaviour probe, idle, under load and in another dtype",
+    "fingerprint_noise": "What verify says of noisy engines, simulated",
     "fingerprint_stamping": "Responses with the live name, and without",
     "soak": "An hour of consoles, bad links and killed engines",
 }
