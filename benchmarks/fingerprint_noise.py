@@ -6,7 +6,7 @@ Simulated: 16 probes on two arms, whose close calls have margins of up to five t
 one ask, as many of them as make two answers differ so often. *Quiet* is an engine without noise.
 Each figure is a pin and one verification of so many engines, a fifth of them where something has
 changed: another token from the ninth on, in every answer to so many probes; every log-probability;
-or how often answers differ. Exits with 1 where more than one honest engine in a hundred differs.
+or one answer in five, whichever. Exits with 1 where more than one honest engine in a hundred differs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ROWS = (0.0, 0.01, 0.02, 0.05, 0.10, 0.20)
 """How often two answers differ."""
 LIMIT = 0.01
 HEAD = ["answers differ", "honest", "honest, older pin", "1 probe", "2 probes", "4 probes",
-        "log-probabilities by 0.05", "20 % differ", "further answers, honest", "1 probe"]  # fmt: skip
+        "log-probabilities by 0.05", "one answer in 5 slips", "further answers, honest", "1 probe"]  # fmt: skip
 
 Change = Callable[[NoisyProbes], NoisyProbes]
 
@@ -78,14 +78,7 @@ def main(times: int) -> int:
         one, _, dear = measure(repeat, few, replace_tokens(1))
         cells = [measure(repeat, few, replace_tokens(n))[0] for n in (2, 4)]
         cells.append(measure(repeat, few, lambda engine: replace(engine, shift=0.05))[0])
-        random = np.random.default_rng(8)
-        cells.append(
-            measure(
-                repeat, few, lambda engine: replace(engine, calls=noisy_probes(0.2, random).calls)
-            )[0]
-            if repeat < max(ROWS)
-            else "–"
-        )
+        cells.append(measure(repeat, few, lambda engine: replace(engine, slips=0.2))[0])
         name = f"{repeat:.0%}" if repeat else "never: quiet"
         rows.append([name, honest, old, one, *cells, f"{cost:.0f}", f"{dear:.0f}"])
     print(table(HEAD, rows))

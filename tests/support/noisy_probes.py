@@ -38,6 +38,8 @@ class NoisyProbes:
     """Where a probe has another token, always."""
     shift: float = 0.0
     """Of every log-probability, in nats."""
+    slips: float = 0.0
+    """How often an answer has another token from its first on."""
     shakes: float = SIGMA / 3
     """How far log-probabilities differ from ask to ask: a standard deviation, in nats."""
 
@@ -50,6 +52,8 @@ class NoisyProbes:
                 tokens[place:] = [1000 + n + 100 * place for n in range(place, TOKENS)]
                 break
         at = self.replaced.get(probe, TOKENS)
+        if self.slips and random.random() < self.slips:
+            at = 0
         tokens[at:] = [token + 100_000 for token in tokens[at:]]
         return ProbeAnswer(tuple(tokens), tuple(map(float, logprobs)))
 

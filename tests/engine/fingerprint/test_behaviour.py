@@ -1,17 +1,23 @@
 """The third layer: still over repetitions, moved by kernels."""
 
 import random
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from specdeck.engine.fingerprint.behaviour import (
     Behaviour,
+    Probe,
     ProbeAnswer,
     explain_incomparable,
     explain_lost_agreement,
     moved_probes,
+    parted_probes,
+    probes_to_ask,
     settle,
 )
+from tests.support.noisy_probes import noisy_probes
 
 
 def answers(noise: float = 0.0, shift: float = 0.0, seed: int = 1) -> list[ProbeAnswer]:
@@ -61,8 +67,8 @@ def test_a_shift_of_every_probability_is_seen_and_measured() -> None:
 
 
 def test_another_token_is_named_and_what_follows_it_does_not_count() -> None:
-    old = Behaviour({"serving": (ProbeAnswer((1, 2, 3), (-0.1, -0.2, -0.3)),)}, 3, 1.0, 0.0)
-    new = Behaviour({"serving": (ProbeAnswer((1, 9, 3), (-0.1, -5.0, -9.0)),)}, 3, 1.0, 0.0)
+    old = Behaviour({"serving": (ProbeAnswer((1, 2, 3), (-0.1, -0.2, -0.3)),)}, 9, 1.0, 0.0)
+    new = Behaviour({"serving": (ProbeAnswer((1, 9, 3), (-0.1, -5.0, -9.0)),)}, 9, 1.0, 0.0)
     (one,) = moved_probes(old, new)
     assert (one.token, one.logprob) == (1, 0.0)
 
@@ -119,3 +125,85 @@ def test_noise_of_its_own_hides_no_move_of_an_engine() -> None:
     assert not [*explain_incomparable(before, runs(2e-3, 2))]
     (reason,) = explain_incomparable(before, runs(3.0, 2))
     assert "from run to run" in reason
+
+
+A, B = ProbeAnswer((1, 2), (-0.1, -0.7)), ProbeAnswer((1, 3), (-0.1, -0.7))
+
+
+def once(*answers: ProbeAnswer, further: tuple[ProbeAnswer, ...] = ()) -> Behaviour:
+    """A behaviour of one probe: the answers of its runs, and those to further asks."""
+    probe: Probe = ("serving", 0)
+    return settle({"serving": [[one] for one in answers]}, (), {probe: further})
+
+
+def test_another_token_in_a_few_answers_may_be_a_close_call() -> None:
+    pin, later = once(A, A, A), once(B, B, B)
+    assert moved_probes(pin, later) == ()
+    (reason,) = explain_incomparable(pin, later)
+    assert "another token at 1, which chance may do in 3 and 3 answers" in reason
+    assert "verify" in reason
+
+
+def test_a_parted_probe_is_asked_until_the_answer_comes_again_or_never_does() -> None:
+    pin, later = once(A, A, A), once(B, B, B)
+    assert probes_to_ask(later, None) == ()
+    assert probes_to_ask(later, pin) == (("serving", 0),)
+    came = once(B, B, B, further=(B,) * 8 + (A,))
+    assert probes_to_ask(came, pin) == ()
+    assert moved_probes(pin, came) == ()
+    assert not [*explain_incomparable(pin, came)]
+    never = once(B, B, B, further=(B,) * 35)
+    assert probes_to_ask(never, pin) == ()
+    assert [one.token for one in moved_probes(pin, never)] == [1]
+
+
+def test_several_parted_probes_tell_without_a_further_ask() -> None:
+    four, others = (settle({"serving": [[one] * 4] * 3}, ()) for one in (A, B))
+    assert probes_to_ask(others, four) == ()
+    assert len(moved_probes(four, others)) == 4
+
+
+def test_an_unsteady_probe_is_asked_again_and_its_other_answers_are_kept() -> None:
+    assert probes_to_ask(once(A, A, B), None) == (("serving", 0),)
+    pin = once(A, A, B, further=(A,) * 8)
+    assert probes_to_ask(pin, None) == ()
+    assert (pin.runs, pin.agreement) == (3, pytest.approx(2 / 3))
+    again = Behaviour.from_json(pin.as_json())
+    assert again.answers("serving", 0) == {A.tokens: 10, B.tokens: 1}
+    assert parted_probes(again, once(B, B, B)) == ()
+
+
+def test_an_older_pin_keeps_one_answer_and_is_read_as_before() -> None:
+    data = once(A, A, A).as_json()
+    del data["arms"]["serving"][0]["seen"]
+    old = Behaviour.from_json(data)
+    assert old.answers("serving", 0) == {A.tokens: 3}
+    assert old.name == once(A, A, A).name
+    # Which answer another one came beside is not kept: it may have been this one.
+    unsteady = replace(old, agreement=2 / 3)
+    assert unsteady.answers("serving", 0) == {A.tokens: 2}
+    (reason,) = explain_incomparable(unsteady, once(B, B, B, further=(B,) * 40))
+    assert "pin it again" in reason
+
+
+@pytest.mark.parametrize("seen", [0, -1, 10**9])
+def test_a_pin_that_claims_no_answers_is_nonsense(seen: int) -> None:
+    data = once(A, A, A).as_json()
+    data["arms"]["serving"][0]["seen"] = seen
+    with pytest.raises(ValueError, match="was seen"):
+        Behaviour.from_json(data)
+
+
+@pytest.mark.parametrize("repeat", [0.05, 0.2])
+def test_an_engine_with_close_calls_behaves_as_it_did(repeat: float) -> None:
+    shaking = np.random.default_rng(1)
+    for _ in range(20):
+        engine = noisy_probes(repeat, shaking)
+        pin, _ = engine.look(shaking)
+        after, _ = engine.look(shaking, pin)
+        assert moved_probes(pin, after) == ()
+        changed = replace(engine, replaced={("serving", n): 8 for n in range(2)})
+        later, _ = changed.look(shaking, pin)
+        assert {("serving", 0), ("serving", 1)} & {
+            (one.arm, one.probe) for one in moved_probes(pin, later)
+        }

@@ -108,7 +108,7 @@ def test_a_known_change_is_said_although_another_fact_is_unknown(fingerprints: A
 
 
 def behaviour(logprob: float = -0.5, token: int = 7) -> Behaviour:
-    return Behaviour({"serving": (ProbeAnswer((1, token), (-0.1, logprob)),)}, 3, 1.0, 0.0)
+    return Behaviour({"serving": (ProbeAnswer((1, token), (-0.1, logprob)),)}, 9, 1.0, 0.0)
 
 
 def test_behaviour_alone_is_the_alarm(fingerprints: Any) -> None:
@@ -138,6 +138,26 @@ def test_an_engine_that_agrees_less_with_itself_behaves_otherwise(fingerprints: 
     assert found.layers["behaviour"]
     assert not found.probes
     assert compare(after, after).same
+
+
+def test_a_token_that_may_be_a_close_call_is_unknown(fingerprints: Any) -> None:
+    before, after = (
+        replace(fingerprints.seen(), behaviour=replace(behaviour(token=token), runs=3))
+        for token in (7, 8)
+    )
+    found = compare(before, after)
+    assert [kind for kind, _ in found.verdicts] == ["unknown"]
+    assert "probe 0 (serving) has another token at 1" in found.lines()[0]
+
+
+def test_sameness_says_that_a_behaviour_was_not_compared(fingerprints: Any) -> None:
+    bare, probed = fingerprints.seen(), replace(fingerprints.seen(), behaviour=behaviour())
+    for before, after in ((bare, probed), (probed, bare)):
+        found = compare(before, after)
+        assert found.same
+        assert "the behaviour was not compared" in found.lines()[0]
+    assert compare(bare, bare).lines() == ["nothing changed"]
+    assert compare(probed, probed).lines() == ["nothing changed"]
 
 
 def test_behaviour_that_a_knob_explains_is_no_alarm(fingerprints: Any) -> None:

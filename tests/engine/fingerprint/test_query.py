@@ -19,6 +19,7 @@ from specdeck.engine.fingerprint.fingerprint import (
     Unread,
     limit_unread,
 )
+from specdeck.engine.fingerprint.behaviour import moved_probes
 from specdeck.engine.fingerprint.query import (
     PATIENCE_S,
     PROBES,
@@ -41,6 +42,7 @@ class ProbedEngine:
         self.asked: list[dict[str, Any]] = []
         self.pages: list[str] = []
         self.logprob: Callable[[dict[str, Any]], float] = lambda body: -0.5
+        self.token: Callable[[dict[str, Any]], int] = lambda body: 2
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         path = request.url.path
@@ -55,7 +57,8 @@ class ProbedEngine:
             return httpx.Response(200, text=self.pages.pop(0)) if self.pages else _NO_PAGE
         body = json.loads(request.content)
         self.asked.append(body)
-        choice = {"token_ids": [1, 2], "logprobs": {"token_logprobs": [-0.1, self.logprob(body)]}}
+        logprobs = {"token_logprobs": [-0.1, self.logprob(body)]}
+        choice = {"token_ids": [1, self.token(body)], "logprobs": logprobs}
         return httpx.Response(200, json={"choices": [choice]})
 
     def client(self) -> Any:
@@ -150,6 +153,30 @@ async def test_a_defect_of_the_speculative_path_shows_in_its_arm_alone(able: Eng
     after = await probe_behaviour(engine.client(), runs=1)
     assert before.arms["target-only"] == after.arms["target-only"]
     assert before.name != after.name
+
+
+async def test_one_probe_with_another_token_is_asked_on_in_its_arm(able: EngineState) -> None:
+    engine, steps = ProbedEngine(able), list[tuple[int, int]]()
+    pin = await probe_behaviour(engine.client())
+    engine.asked.clear()
+
+    def is_other(body: dict[str, Any]) -> bool:
+        return body["prompt"] == PROBES[3] and "vllm_xargs" in body
+
+    engine.token = lambda body: 9 if is_other(body) else 2
+    found = await probe_behaviour(
+        engine.client(), beside=pin, on_progress=lambda done, of: steps.append((done, of))
+    )
+    further = engine.asked[len(PROBES) * 2 * 3 :]
+    assert further
+    assert all(map(is_other, further))
+    assert steps[-1] == (len(engine.asked), len(engine.asked))
+    assert [(one.arm, one.probe) for one in moved_probes(pin, found)] == [("target-only", 3)]
+
+    engine.asked.clear()
+    engine.token = lambda body: 9 if is_other(body) and len(engine.asked) < 110 else 2
+    found = await probe_behaviour(engine.client(), beside=pin)
+    assert moved_probes(pin, found) == ()
 
 
 def started(at: float) -> str:
