@@ -304,7 +304,8 @@ async def fetch_with_behaviour(
 ) -> Fingerprint:
     """The finished fingerprint and the behaviour of one and the same start and path.
 
-    `beside` is the behaviour that it is to be compared with, which takes more answers. Raises EngineError where the engine is another by the end, or its path changed.
+    `beside` is the behaviour that it is to be compared with, which takes more answers. Raises
+    EngineError where the engine is another by the end, or its path changed.
     """
     life = await fetch_life(client)
     found = await fetch_finished(client, on_progress=on_progress)

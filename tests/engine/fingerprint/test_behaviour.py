@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.support.noisy_probes import noisy_probes
 
 from specdeck.engine.fingerprint.behaviour import (
     Behaviour,
@@ -17,7 +18,6 @@ from specdeck.engine.fingerprint.behaviour import (
     probes_to_ask,
     settle,
 )
-from tests.support.noisy_probes import noisy_probes
 
 
 def answers(noise: float = 0.0, shift: float = 0.0, seed: int = 1) -> list[ProbeAnswer]:
@@ -167,7 +167,8 @@ def test_an_unsteady_probe_is_asked_again_and_its_other_answers_are_kept() -> No
     assert probes_to_ask(once(A, A, B), None) == (("serving", 0),)
     pin = once(A, A, B, further=(A,) * 8)
     assert probes_to_ask(pin, None) == ()
-    assert (pin.runs, pin.agreement) == (3, pytest.approx(2 / 3))
+    assert pin.runs == 3
+    assert pin.agreement == pytest.approx(2 / 3)
     again = Behaviour.from_json(pin.as_json())
     assert again.answers("serving", 0) == {A.tokens: 10, B.tokens: 1}
     assert parted_probes(again, once(B, B, B)) == ()

@@ -12,6 +12,7 @@ import pytest
 from specdeck.engine.client.engine_client import open_client
 from specdeck.engine.divergence.arms import describe_engine
 from specdeck.engine.errors import EngineError, NotAnEngine
+from specdeck.engine.fingerprint.behaviour import moved_probes
 from specdeck.engine.fingerprint.fingerprint import (
     MOST_UNREAD,
     STALLED_S,
@@ -19,7 +20,6 @@ from specdeck.engine.fingerprint.fingerprint import (
     Unread,
     limit_unread,
 )
-from specdeck.engine.fingerprint.behaviour import moved_probes
 from specdeck.engine.fingerprint.query import (
     PATIENCE_S,
     PROBES,
