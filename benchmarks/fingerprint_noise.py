@@ -6,7 +6,8 @@ Simulated: 16 probes on two arms, whose close calls have margins of up to five t
 one ask, as many of them as make two answers differ so often. *Quiet* is an engine without noise.
 Each figure is a pin and one verification of so many engines, a fifth of them where something has
 changed: another token from the ninth on, in every answer to so many probes; every log-probability;
-or one answer in five, whichever. Exits with 1 where more than one honest engine in a hundred differs.
+or one answer in five, whichever. Exits with 1 where more than one honest engine in a hundred
+differs.
 """
 
 from __future__ import annotations
@@ -29,8 +30,18 @@ from specdeck.engine.fingerprint.behaviour import (
 ROWS = (0.0, 0.01, 0.02, 0.05, 0.10, 0.20)
 """How often two answers differ."""
 LIMIT = 0.01
-HEAD = ["answers differ", "honest", "honest, older pin", "1 probe", "2 probes", "4 probes",
-        "log-probabilities by 0.05", "one answer in 5 slips", "further answers, honest", "1 probe"]  # fmt: skip
+HEAD = [
+    "answers differ",
+    "honest",
+    "honest, older pin",
+    "1 probe",
+    "2 probes",
+    "4 probes",
+    "log-probabilities by 0.05",
+    "one answer in 5 slips",
+    "further answers, honest",
+    "1 probe",
+]
 
 Change = Callable[[NoisyProbes], NoisyProbes]
 
