@@ -282,11 +282,13 @@ def parted_probes(before: Behaviour, after: Behaviour) -> tuple[PartedProbe, ...
         for number in range(min(len(before.arms[arm]), len(after.arms[arm]))):
             answers = before.answers(arm, number), after.answers(arm, number)
             partings = sorted(find_partings(*answers), key=lambda one: one.token)
-            if partings:
-                first, chance = partings[0], sum(one.log_chance for one in partings)
-                found.append(
-                    PartedProbe(arm, number, first.token, first.before, first.after, chance)
-                )
+            chance = sum(one.log_chance for one in partings)
+            # Where whole answers came again, a rare beginning with few answers tells nothing.
+            came_again = not answers[0].keys().isdisjoint(answers[1])
+            if not partings or (came_again and chance > math.log(_PARTED_BY_CHANCE)):
+                continue
+            first = partings[0]
+            found.append(PartedProbe(arm, number, first.token, first.before, first.after, chance))
     return tuple(sorted(found, key=lambda one: (one.probe, one.arm)))
 
 

@@ -157,6 +157,14 @@ def test_a_parted_probe_is_asked_until_the_answer_comes_again_or_never_does() ->
     assert [one.token for one in moved_probes(pin, never)] == [1]
 
 
+def test_a_rare_beginning_tells_nothing_beside_answers_that_came_again() -> None:
+    rare = [ProbeAnswer((7, last), (-0.7, -0.7)) for last in (1, 2)]
+    pin, later = once(A, A, rare[0], further=(A,) * 8), once(A, A, rare[1], further=(A,) * 8)
+    assert parted_probes(pin, later) == ()
+    common = once(A, *[rare[0]] * 2, further=(rare[0],) * 8)
+    assert [one.token for one in parted_probes(common, once(A, *[rare[1]] * 20))] == [1]
+
+
 def test_several_parted_probes_tell_without_a_further_ask() -> None:
     four, others = (settle({"serving": [[one] * 4] * 3}, ()) for one in (A, B))
     assert probes_to_ask(others, four) == ()
