@@ -40,7 +40,7 @@ HEAD = [
     "log-probabilities by 0.05",
     "one answer in 5 slips",
     "further answers, honest",
-    "1 probe",
+    "further answers, 1 probe",
 ]
 
 Change = Callable[[NoisyProbes], NoisyProbes]
