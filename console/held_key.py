@@ -21,7 +21,7 @@ _ANSWERED_S: Final = 0.4
 _REPEATED_S: Final = 0.12
 """On any other screen: keyboards repeat a key faster, and no hand does. What steers an engine, or
 stops something there, acts for whoever presses it again."""
-_LEAVING: Final = frozenset({"escape", "ctrl+c"})
+_LEAVING: Final = frozenset({"escape", "ctrl+c", "q"})
 """Pressed once for each screen that is to be left, and never an answer."""
 
 
