@@ -82,6 +82,7 @@ class FloodedConsole:
     crash = None
     recorder = None
     unanswered: tuple[str, ...] = ()
+    parting: tuple[str, ...] = ()
     return_code = 0
     is_leaving = False
 
@@ -201,6 +202,7 @@ class TidyingConsole:
     crash = None
     recorder = None
     unanswered: tuple[str, ...] = ()
+    parting: tuple[str, ...] = ()
     return_code = 0
     is_leaving = True
 
@@ -242,12 +244,23 @@ async def test_what_a_sweep_may_have_left_turned_is_said_on_leaving(
     assert told[-1] == "demo: NOT given back: the engine has k=2"
 
 
+async def test_what_came_of_work_while_the_console_was_left_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app, told = TidyingConsole(), list[str]()
+    app.parting = ("incident file: incident-a.zip",)
+    monkeypatch.setattr("specdeck.console.cli.common._log_if_read", told.append)
+    assert await run_console(cast(Console, app), []) == 0
+    assert told[-1] == "incident file: incident-a.zip"
+
+
 class CancelledConsole:
     """Ends, and nobody has told it to."""
 
     crash: Exception | None = None
     recorder = None
     unanswered: tuple[str, ...] = ()
+    parting: tuple[str, ...] = ()
     return_code = None
     is_leaving = False
 
