@@ -85,6 +85,8 @@ class TerminalInput:
         self._late: Introduced | None = None
         """What was given up last, if nothing came since: its rest may come still."""
         self._open: OpenSequence | None = None
+        self._opens_now = False
+        """Whether it was begun in what is being read."""
         self._given_up_at: float | None = None
         """When the open sequence was found to be silent for too long."""
         self._paste: OpenPaste | None = None
@@ -109,6 +111,7 @@ class TerminalInput:
     def feed(self, data: bytes) -> Iterator[Message]:
         """What `data`, one read, says; what it leaves open waits for the next."""
         self._last_fed = self._clock()
+        self._opens_now = False
         text = self._decode(data)
         if self._paste is not None:
             self._look_for_way(text)
@@ -197,6 +200,7 @@ class TerminalInput:
     def _read_after_escape(self, character: str) -> Iterator[Message]:
         if character in INTRODUCERS:
             self._open, self._given_up_at = OpenSequence(character), None
+            self._opens_now = True
         elif f"alt+{character}" in self._alt_keys:
             yield Key(f"alt+{character}", character)
         else:
@@ -204,7 +208,7 @@ class TerminalInput:
             yield from self._parse(character)
 
     def _add_to_sequence(self, sequence: OpenSequence, character: str) -> Iterator[Message]:
-        part = sequence.add(character)
+        part = sequence.add(character, is_late=not self._opens_now)
         if part == "open":
             return
         self._open = None

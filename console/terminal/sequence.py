@@ -66,8 +66,14 @@ class OpenSequence:
         """Whether it is only to be passed over."""
         return self.is_string or self.is_too_long or self.text.startswith("\x1b[M")
 
-    def add(self, character: str) -> Part:
-        """What it is with one more character, which is no escape; `broken`: not part of it."""
+    def add(self, character: str, *, is_late: bool = False) -> Part:
+        """What it is with one more character, which is no escape; `broken`: not part of it.
+
+        `is_late`: it was read later than what has begun the sequence.
+
+        >>> OpenSequence("]").add("t"), OpenSequence("]").add("t", is_late=True)
+        ('open', 'broken')
+        """
         if self._left and character >= " ":
             self._keep(character)
             self._left -= 1
@@ -75,7 +81,10 @@ class OpenSequence:
         if self.is_string:
             if character in _ENDS:
                 return "whole"
-            return "open" if character >= " " or character in _LAYOUT else "broken"
+            if not (character >= " " or character in _LAYOUT):
+                return "broken"
+            self._keep(character)
+            return "broken" if is_late and not self._may_be_an_answer else "open"
         if not " " <= character <= "~":
             return "broken"
         self._keep(character)
@@ -84,6 +93,13 @@ class OpenSequence:
             return "open"
         is_end = character >= "@" or self.text in ANSI_SEQUENCES_KEYS
         return "whole" if is_end else "open"
+
+    @property
+    def _may_be_an_answer(self) -> bool:
+        """Whether a terminal answers so, or may yet. Who presses alt with a bracket, and then other
+        keys, has begun no answer: it would never end."""
+        begun = self.text[1:]
+        return bool(_REST.match(begun) or _BEGINNING.fullmatch(begun))
 
     def _keep(self, character: str) -> None:
         if len(self.text) < LONGEST:

@@ -256,6 +256,20 @@ def test_a_key_that_no_sequence_holds_ends_one(sent: bytes, pressed: bytes, key:
     assert LaggingLine().press(sent, pressed, b"k") == [key, "k"]
 
 
+@pytest.mark.parametrize("begun", [b"\x1b]", b"\x1bP", b"\x1b_", b"\x1bX", b"\x1b^", b"\xc2\x9d"])
+def test_alt_with_what_begins_an_answer_leaves_the_keys_behind_it(begun: bytes) -> None:
+    line = LaggingLine()
+    assert line.press(begun, b"t", b"3", b"t") == ["t", "3", "t"]
+    # In one go it may be an answer; what is pressed later is none of it.
+    assert line.press(begun + b"tt", b"t", b"3") == ["t", "3"]
+
+
+def test_an_answer_that_a_line_tears_is_no_keys() -> None:
+    line = LaggingLine()
+    for torn in ((b"\x1b]", b"1", b"1;rgb:0", b"0/00\x07"), (b"\x1bP", b">", b"|vt\x1b", b"\\")):
+        assert line.press(*torn, b"k") == ["k"]
+
+
 def test_a_flood_after_an_escape_is_neither_keys_nor_kept() -> None:
     line = LaggingLine()
     assert line.press(b"\x1b[" + b"3" * 100_000, b"~", b"k") == ["k"]
