@@ -264,13 +264,28 @@ def _number(field: Field, text: str) -> int:
     return number
 
 
+_LARGE = 0.05
+"""A share of prompts that is rarely let differ."""
+
+
 def _share(text: str) -> float:
+    """What may differ, as a share; raises UsageError for what is none, or may be meant in percent.
+
+    >>> _share("1.5%"), _share("0.015")
+    (0.015, 0.015)
+    """
     try:
         share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
         share = 0.0
     if not 0 < share < 1:
         raise UsageError(f"may differ: {text or 'nothing'} is no share", remedy="give 1.5% or so")
+    if share >= _LARGE and not text.endswith("%"):
+        # The line has it in percent: half of one is meant as likely as half of all.
+        raise UsageError(
+            f"may differ: {text} would be {share * 100:g}%",
+            remedy=f"give {text}% or {share * 100:g}%",
+        )
     return share
 
 

@@ -18,7 +18,12 @@ from tests.support.pilot import press, settle, until
 from tests.support.readings import STATE, reading
 
 from specdeck.console.screens.divergence import view
-from specdeck.console.screens.divergence.dialogs import CheckForm, PromptPicker
+from specdeck.console.screens.divergence.dialogs import (
+    CheckForm,
+    PromptPicker,
+    option_texts,
+    parse_options,
+)
 from specdeck.console.screens.divergence.prompt_file import BROWSED, load_aside
 from specdeck.console.screens.divergence.screen import DivergenceScreen
 from specdeck.console.settings import Settings
@@ -26,7 +31,7 @@ from specdeck.console.state.check import MOST_SHOWN, Side, Split
 from specdeck.console.widgets.text import Passage
 from specdeck.engine.divergence.prompts import load_prompts, parse_prompt
 from specdeck.engine.divergence.race import NAMES
-from specdeck.engine.errors import ConfigError, Unreachable, Unsupported
+from specdeck.engine.errors import ConfigError, Unreachable, Unsupported, UsageError
 from specdeck.engine.operations.check import CheckOptions
 
 if TYPE_CHECKING:
@@ -491,3 +496,18 @@ async def test_a_file_that_takes_too_long_is_left(tmp_path: Path) -> None:
     with pytest.raises(asyncio.CancelledError):
         await loading
     assert (await load_aside("code")).count == load_prompts("code").count
+
+
+@pytest.mark.parametrize(
+    ("typed", "share"),
+    [("1.5%", 0.015), ("0.015", 0.015), ("50%", 0.5), ("0.5", None), ("0.05", None), ("0", None)],
+)
+def test_a_share_that_may_be_meant_in_percent_is_asked_for_again(
+    typed: str, share: float | None
+) -> None:
+    texts = option_texts(CheckOptions()) | {"threshold": typed}
+    if share is not None:
+        assert parse_options(texts, CheckOptions()).threshold == share
+        return
+    with pytest.raises(UsageError, match="^may differ: "):
+        parse_options(texts, CheckOptions())
