@@ -28,10 +28,10 @@ _MORE: Final = {"\x1b[M": 3, "\x1b[[": 1}
 """Characters after what looks like an end: an old mouse report, a function key of Linux."""
 _REST: Final = re.compile(
     r"\[[0-9;<=>?]|\[[A-FHIMO-SZa-d]|\[\[[A-E]|O[0-9]?[A-DFHMP-Sa-y]|\][0-9]+;"
-    r"|P(?:[01]?[$+]|>\|)|_G"
+    r"|P(?:[01]?[$+]|[>!]\|)|_G"
 )
 """After an escape, what nobody types and terminals send."""
-_BEGINNING: Final = re.compile(r"[\[_]|O[0-9]?|\][0-9]{0,4}|P[01>]?")
+_BEGINNING: Final = re.compile(r"[\[_]|O[0-9]?|\][0-9]{0,4}|P[01>!]?")
 """What may become that, and may be typed."""
 _LATE_REST: Final = re.compile(
     r"[<=>?]?[0-9;][0-9;:]*(?:[ -/]*[@-~]|\$\Z)|[<=>?]?[0-9:]*;[0-9;:]*\Z|[<=>?][0-9]+\Z"
