@@ -249,11 +249,11 @@ class BlackBox:
                     self._base = row
                 else:
                     self._waiting.append(row)
+            if len(self._waiting) > self._rows:
+                self._fold(self._waiting, n)
+                self._base, self._waiting = self._waiting[-1], []
         except Damaged as error:
             raise ConfigError(str(error), place=Place(self.path), remedy=REMEDY) from None
-        if len(self._waiting) > self._rows:
-            self._fold(self._waiting, n)
-            self._base, self._waiting = self._waiting[-1], []
         return max(n, last) + 1
 
     def _fold(self, waiting: list[Row], last_n: int) -> None:

@@ -53,6 +53,9 @@ _ERRORS: Final = {
 }
 
 
+TOO_FEW_NUMBERS: Final = "a row has too few numbers"
+
+
 class Damaged(ValueError):
     """What the file has in this place was not written by a black box."""
 
@@ -335,7 +338,7 @@ class _Numbers(Iterator[float]):
         try:
             return next(self._rest)
         except StopIteration:
-            raise Damaged("a row has too few numbers") from None
+            raise Damaged(TOO_FEW_NUMBERS) from None
 
 
 @lru_cache(maxsize=16)

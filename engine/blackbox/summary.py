@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from specdeck.engine.blackbox.row import Places
+from specdeck.engine.blackbox.row import TOO_FEW_NUMBERS, Damaged, Places
 
 MINUTE_S = 60.0
 
@@ -148,12 +148,16 @@ def difference(older: float | None, newer: float | None) -> float | None:
 def figures_of(
     t: float, places: Places, numbers: Sequence[float], older: Places, before: Sequence[float]
 ) -> Figures:
-    """The figures of a row with `numbers`, after one with `before`."""
+    """The figures of a row with `numbers`, after one with `before`. Raises Damaged."""
     if not places.joined or not older.up:
         return Figures(t)
 
     def rise(now: int | None, then: int | None) -> float | None:
-        return None if now is None or then is None else difference(before[then], numbers[now])
+        if now is None or then is None:
+            return None
+        if now >= len(numbers) or then >= len(before):
+            raise Damaged(TOO_FEW_NUMBERS)
+        return difference(before[then], numbers[now])
 
     return Figures(
         t,

@@ -10,7 +10,7 @@ import random
 import sqlite3
 import time
 import zlib
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -159,6 +159,18 @@ def test_values_of_other_types(
     except sqlite3.IntegrityError:
         return
     assert "\n" not in read_or_refuse(path)
+
+
+@pytest.mark.parametrize("count", range(7))
+@pytest.mark.parametrize("every", [1, 2])
+def test_rows_of_too_few_numbers(tmp_path: Path, count: int, every: int) -> None:
+    path = tmp_path / "a.db"
+    record(path, busy_readings(5), rows=100).close()
+    cut = "UPDATE rows SET numbers = substr(numbers, 1, ?) WHERE rowid % ? = 0"
+    change(path, cut, values=(8 * count, every))
+    assert "\n" not in read_or_refuse(path)
+    with suppress(ConfigError):  # a recorder that takes them over, into a block
+        record(path, busy_readings(3), rows=2).close()
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -211,7 +211,7 @@ def is_served(port: int) -> bool:
     """Whether there is a place for one more."""
     try:
         return ask(port, b"OPTIONS / HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.0 200")
-    except ConnectionError:
+    except OSError:  # also "not connected" where it was reset by then
         return False
 
 
