@@ -12,7 +12,8 @@ from benchmarks.why import SCHEMA, Traffic, put_under
 from tests.support.command import Command
 from tests.support.live_engine import LiveEngine
 
-LOOK_S = 12
+LOOK_S, LONG_LOOK_S = 12, 48
+"""The longer one for a machine so slow that few requests end in the other."""
 PROMPT_WORD = "sesquipedalian"
 """Found in what is written down only if prompts are."""
 
@@ -33,10 +34,13 @@ async def test_a_collapse_is_named_and_goes_into_a_file_that_replays(
     with specdeck.running("record", engine.url, "--quiet"):
         forced = {"structured_outputs": {"json": SCHEMA}}
         async with put_under(engine.url, WordedTraffic(some=0.4, extra=forced)):
-            why = await asyncio.to_thread(
-                specdeck, "why", engine.url, "--for", f"{LOOK_S}s", "--json"
-            )
-            assert why.returncode == 1, why.stderr
+            for seconds in (LOOK_S, LONG_LOOK_S):
+                why = await asyncio.to_thread(
+                    specdeck, "why", engine.url, "--for", f"{seconds}s", "--json"
+                )
+                if "few_requests" not in why.stdout:
+                    break
+            assert why.returncode == 1, why.stdout
             causes = json.loads(why.stdout)["causes"]
             assert causes[0]["cause"] == "structured_output"
             assert causes[0]["figure"]["value"] < 0.5 * causes[0]["figure"]["against"]
