@@ -29,6 +29,7 @@ from specdeck.console.state.pending import (
 )
 from specdeck.console.state.timeline import RecordedEngine
 from specdeck.console.state.tuning import describe_trial
+from specdeck.console.state.undo import undo_of_trial
 from specdeck.console.widgets.cells import Tone
 from specdeck.console.widgets.format import KeyLabel
 from specdeck.engine.client.attach import MonitoredEngine
@@ -592,7 +593,7 @@ class Controller:
         return trial
 
     def _undo_trial(self, index: int, trial: KnownTrial, ask: Callable[[KnownTrial], None]) -> None:
-        back = Change(cancel=True, trial=trial.number, reason="undo", origin="undo")
+        back = undo_of_trial(trial.number)
         if self._is_own(index, trial) or self.find_obstacle(back) is not None:
             self.wish(back)
             return
@@ -615,7 +616,7 @@ class Controller:
         elif trial != asked:
             ask(trial)
         else:
-            self.wish(Change(cancel=True, trial=trial.number, reason="undo", origin="undo"))
+            self.wish(undo_of_trial(trial.number))
 
     def toggle_sweep(self) -> bool:
         """Sweep k on the live traffic, or stop the sweep under way; whether one has begun."""

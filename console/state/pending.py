@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from specdeck.console.state.engine_state import Cause, Track, short_mode
-from specdeck.console.state.undo import KEY, Sent, as_sent
+from specdeck.console.state.undo import KEY, Sent, as_sent, undo_of_trial
 from specdeck.console.widgets.format import KeyLabel
 from specdeck.engine.errors import Conflict, SpecdeckError, Unauthorized
 from specdeck.engine.metrics.reading import Reading
@@ -130,8 +130,7 @@ def undo_answered(track: Track, sent: Sent, applied: AppliedChange, t: float) ->
     if track.want is not None:
         return track.add_event(t, "not undone: more was asked for since", "warn", kind="change")
     if sent.asked.trial_s is not None:
-        back = Change(cancel=True, trial=applied.trial, reason="undo", origin="undo")
-        return add_wish(track, back)
+        return add_wish(track, undo_of_trial(applied.trial))
     latest = track.undo.latest
     return track if latest is None else add_wish(replace(track, undo=track.undo.take()), latest)
 

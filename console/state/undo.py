@@ -42,9 +42,9 @@ class InForce:
     def values(self) -> dict[str, Any]:
         """The knobs as the engine told them last, without what is asked of them."""
         state = self.state
-        return {} if state is None else self._told(state, state.version)
+        return {} if state is None else self._read_values(state, state.version)
 
-    def _told(self, state: EngineState, version: int) -> dict[str, Any]:
+    def _read_values(self, state: EngineState, version: int) -> dict[str, Any]:
         found: dict[str, Any] = {
             "k": state.k_set, "mode": state.mode, "policy": state.policy,
             "breaker": state.breaker,
@@ -59,7 +59,7 @@ class InForce:
         state = self.state
         if state is None:
             return {}
-        found = self._told(state, version)
+        found = self._read_values(state, version)
         last = state.last_change
         if last is not None and state.version > version:
             found |= {name: value for name, value in last.after.items() if "." in name}
@@ -104,6 +104,11 @@ class Sent:
     """What takes it back, by what was in force as it was sent; None where that is not known."""
     undo: bool = False
     """Whether it is to be taken back once the engine has answered."""
+
+
+def undo_of_trial(number: int | None) -> Change:
+    """What takes a trial back, and no other; None of a plugin that counts none."""
+    return Change(cancel=True, trial=number, reason="undo", origin="undo")
 
 
 def as_sent(asked: Change, now: InForce) -> Sent:

@@ -98,8 +98,7 @@ class OpenSequence:
     def _may_be_an_answer(self) -> bool:
         """Whether a terminal answers so, or may yet. Who presses alt with a bracket, and then other
         keys, has begun no answer: it would never end."""
-        begun = self.text[1:]
-        return bool(_REST.match(begun) or _BEGINNING.fullmatch(begun))
+        return judge_after_escape(self.text.removeprefix(ESCAPE)) != "typed"
 
     def _keep(self, character: str) -> None:
         if len(self.text) < LONGEST:

@@ -135,10 +135,10 @@ def open_for_reading(path: Path) -> Reader:
             raise ConfigError("not a regular file", place=Place(path))
         place = path.resolve()
         first = _choose_options(place)
-        if not _is_own(place):
-            return _open_foreign(path, place, is_copied=first != _ALONE)
-        _refuse_foreign_files(place, BESIDE)
-        if _may_be_given_a_log(place):
+        is_own = _is_own(place)
+        if is_own:
+            _refuse_foreign_files(place, BESIDE)
+        if not is_own or _may_be_given_a_log(place):
             return _open_foreign(path, place, is_copied=first != _ALONE)
     # As it is; one that lies in a folder that cannot be written to, without what may not have
     # been taken over from its log.

@@ -323,12 +323,9 @@ class PromptAnswers:
             return True
         if self.cross is None or not self.cross.stream_only:
             return False
-        ours = self.serving[0]
-        alike = _find_alike(ours, self.reference)
+        alike = _find_alike(self.serving[0], self.reference)
         whole = [one for one in alike if one is not self.reference[1]]
-        if all(_has_other_text(ours, one) for one in alike):
-            return True
-        return bool(whole) and all(one.finish != ours.finish for one in whole)
+        return _is_told_otherwise(self.serving[0], alike, ends=whole)
 
     @property
     def pattern(self) -> str:
@@ -405,10 +402,10 @@ def find_retold_stream(streamed: Answer, reference: Sequence[Answer]) -> Diverge
     """Where a stream of the serving arm makes of its tokens another text, or another end, than any
     answer of the `reference` makes of them; None as well where its stream has others."""
     alike = _find_alike(streamed, reference)
-    if reference[1] not in alike or any(_is_cut_call(streamed, one) for one in alike):
+    is_known = reference[1].token_ids == streamed.token_ids
+    if not is_known or any(_is_cut_call(streamed, one) for one in alike):
         return None
-    retold = all(_has_other_text(streamed, one) for one in alike)
-    if not retold and any(one.finish == streamed.finish for one in alike):
+    if not _is_told_otherwise(streamed, alike, ends=alike):
         return None
     index = len(streamed.token_ids)
     return Divergence(index, structure=find_changes(alike[-1], streamed), stream_only=True)
@@ -417,6 +414,14 @@ def find_retold_stream(streamed: Answer, reference: Sequence[Answer]) -> Diverge
 def _find_alike(answer: Answer, others: Iterable[Answer]) -> list[Answer]:
     """Those of the same tokens."""
     return [one for one in others if one.token_ids == answer.token_ids]
+
+
+def _is_told_otherwise(answer: Answer, alike: Sequence[Answer], *, ends: Sequence[Answer]) -> bool:
+    """Whether an answer is another text than any of `alike`, which have its tokens, or has another
+    end than any of `ends`, where there are such."""
+    if all(_has_other_text(answer, one) for one in alike):
+        return True
+    return bool(ends) and all(one.finish != answer.finish for one in ends)
 
 
 def _find_text_divergence(

@@ -150,7 +150,7 @@ def _judge_json(schema: Any) -> _Judge | None:
         except NotJson:
             return None
     judged = _Schema(schema)
-    return lambda answer: _check_text(answer.text, judged, cut=answer.finish == _CUT)
+    return lambda answer: _check_text(answer.text, judged, cut=answer.finish == _CUT, required=True)
 
 
 def _judge_object(value: Any) -> _Judge | None:
@@ -259,7 +259,7 @@ def _judge_calls(
                 spend_steps(CALL_STEPS)
                 prefix = f"calls[{number}]" if len(answer.calls) > 1 else ""
                 last = cut and number == len(answer.calls) - 1
-                found = _judge_call(call, tools, prefix, cut=last)
+                found = _judge_call(call, tools, prefix, cut=last, required=required)
                 if found is not None:
                     return replace(found, enforced=required and found.enforced)
     except TooMuch:
@@ -268,12 +268,12 @@ def _judge_calls(
 
 
 def _judge_call(
-    call: Call, tools: Mapping[str, _Schema], prefix: str, *, cut: bool
+    call: Call, tools: Mapping[str, _Schema], prefix: str, *, cut: bool, required: bool
 ) -> Violation | None:
     if call.name not in tools:
         path = f"{prefix}.name" if prefix else "name"
         return None if cut else Violation(path, "tool", f"there is no tool {_quote(call.name)}")
-    found = _check_text(call.arguments, tools[call.name], cut=cut)
+    found = _check_text(call.arguments, tools[call.name], cut=cut, required=required)
     if found is None or not prefix:
         return found
     path = f"{prefix}.arguments" if found.path == "$" else f"{prefix}.{found.path}"
@@ -288,10 +288,12 @@ def check_json(text: str, schema: Any, *, cut: bool = False) -> Violation | None
     >>> check_json('{"limit": 5', {}, cut=True), check_json('{"limit": 5', {}).rule
     (None, 'json')
     """
-    return _check_text(text, _Schema(schema), cut=cut)
+    return _check_text(text, _Schema(schema), cut=cut, required=True)
 
 
-def _check_text(text: str, schema: _Schema, *, cut: bool) -> Violation | None:
+def _check_text(text: str, schema: _Schema, *, cut: bool, required: bool) -> Violation | None:
+    """Where a text breaks the schema. A grammar of that is made only where one was `required`: it
+    may take seconds."""
     try:
         value = loads(text)
     except NotJson as error:
@@ -299,7 +301,7 @@ def _check_text(text: str, schema: _Schema, *, cut: bool) -> Violation | None:
             return None
         return Violation("$", "json", f"{_quote(text)} is not JSON: {error}")
     found = schema.check(value)
-    return found and replace(found, enforced=schema.forbids(text))
+    return found and replace(found, enforced=required and schema.forbids(text))
 
 
 def _is_beginning(text: str) -> bool:

@@ -337,7 +337,7 @@ def moved_probes(before: Behaviour, after: Behaviour) -> tuple[MovedProbe, ...]:
         for number, (old, new) in enumerate(zip(before.arms[arm], after.arms[arm], strict=False)):
             token = tokens.get((arm, number))
             # After another token everything is another text: only what stands before counts.
-            pairs = zip(_shared(old, new), new.logprobs, strict=False)
+            pairs = zip(_common_logprobs(old, new), new.logprobs, strict=False)
             apart = max((abs(a - b) for a, b in pairs), default=0.0)
             if (is_another and token is not None) or apart > coarse:
                 found.append(MovedProbe(arm, number, token, apart))
@@ -402,7 +402,7 @@ def _explain_chance(parted: Sequence[PartedProbe]) -> str:
     )
 
 
-def _shared(old: ProbeAnswer, new: ProbeAnswer) -> tuple[float, ...]:
+def _common_logprobs(old: ProbeAnswer, new: ProbeAnswer) -> tuple[float, ...]:
     """The log-probabilities of `old` up to the first token that is another in `new`."""
     pairs = enumerate(zip(old.tokens, new.tokens, strict=False))
     end = next((n for n, (a, b) in pairs if a != b), len(old.tokens))

@@ -87,13 +87,13 @@ class Scraper:
             # Whatever comes back may be another process, with or without the plugin.
             self._ask_again = float("-inf")
             if state is not None:
-                return self._unmeasured(t, page, state)
+                return self._read_word(t, page, state)
             return Reading(t, self._client.url, error=page, control_error=self._control_error)
         if self._last is not None and has_restarted(self._last, page) and state is None:
             self._ask_again = float("-inf")
         return self._reading(t, page, state)
 
-    def _unmeasured(self, t: float, error: EngineError, state: EngineState) -> Reading:
+    def _read_word(self, t: float, error: EngineError, state: EngineState) -> Reading:
         """A look at an engine whose plugin answers and whose page does not."""
         anew = self._instance not in (None, state.instance)
         if anew:

@@ -218,10 +218,8 @@ class HardSweep:
         visit, ends = VisitSums(0, round), self._clock() + plan.measure_s + PATIENCE_S
         while visit.work.seconds < plan.measure_s and self._clock() < ends:
             await self._sleep(min(POLL_S, plan.measure_s))
-            for step in await self._answer(partial(self._reference.steps, since)):
-                if step.step > since:
-                    since = step.step
-                    visit.add(step)
+            steps = await self._answer(partial(self._reference.steps, since))
+            since = visit.add_newer(steps, since)
         if visit.visit() is None or visit.work.seconds < plan.measure_s / 4:
             raise EngineError(
                 f"{self._reference_url} generated next to nothing under the load",

@@ -127,6 +127,15 @@ class VisitSums:
         self.work.add(step)
         self.by_batch.setdefault(bucket(step.requests), StepSums()).add(step)
 
+    def add_newer(self, steps: Iterable[Step], since: int) -> int:
+        """Counts those after step `since`, as the others are counted already or of before the
+        visit; the number of the latest one."""
+        for step in steps:
+            if step.step > since:
+                since = step.step
+                self.add(step)
+        return since
+
     @property
     def observed_k(self) -> float | None:
         """Draft tokens per draft; 0 when tokens came without drafts, None without tokens."""

@@ -316,10 +316,7 @@ class SweepRunner:
             if self._clock() - began >= self.plan.measure_s + PATIENCE_S:
                 break
             await self._sleep(min(POLL_S, self.plan.measure_s))
-            for step in await self._steps(since):
-                if step.step > since:  # else it is counted already, or of before the visit
-                    since = step.step
-                    visit.add(step)
+            since = visit.add_newer(await self._steps(since), since)
             await self._renew()
         await self._check(visit)
         return visit

@@ -249,7 +249,7 @@ class FingerprintScreen(DetailScreen):
         rows = [*self._notice, *view.status(self.fingerprint, self.error, self._probe)]
         newer, compared = self.newer_name, self.comparison
         if newer is not None:
-            rows.append(view.outdated(newer))
+            rows.append(view.older_names(newer))
             compared = None
         whole = [row for row in rows if row.right]
         text = [row for row in rows if not row.right]

@@ -95,7 +95,7 @@ def facts_unknown() -> tuple[Row, ...]:
     return (Row((Cell(" names are recorded, facts are not: those of now would mislead", "warn"),)),)
 
 
-def outdated(name: str) -> Row:
+def older_names(name: str) -> Row:
     """That the engine is another one by now than the names and facts that are shown."""
     line = f" names and facts of before: the engine is {oneline(name)} by now, and is being asked"
     return Row((Cell(line, "warn"),))

@@ -551,23 +551,27 @@ async def test_what_the_engine_refuses_is_shown_where_it_was_asked_for(tuned: Ma
     assert len(changes) == 1
 
 
-async def test_w_sweeps_shows_the_curve_and_gives_k_back(kit: type[Kit], tuned: MakeTuned) -> None:
-    audit = MemoryAudit()
-    app, asked, _ = tuned(audit=audit)
-    now = 0.0
+async def sweep_by_own_clock(app: App[str], pilot: Pilot[str]) -> None:
+    """Begins a sweep by its key, and lets its time pass at once until it has ended."""
+    controller, now = live(app).controller, 0.0
 
     async def sleep(seconds: float) -> None:
         nonlocal now
         now += seconds
         await asyncio.sleep(0)
 
+    controller.sleep, controller.steady = sleep, lambda: now
+    await pilot.press("w")
+    while controller.track.is_sweeping:
+        await pilot.pause()
+    await settle(pilot)
+
+
+async def test_w_sweeps_shows_the_curve_and_gives_k_back(kit: type[Kit], tuned: MakeTuned) -> None:
+    audit = MemoryAudit()
+    app, asked, _ = tuned(audit=audit)
     async with run(app) as pilot:
-        live(app).controller.sleep = sleep
-        live(app).controller.steady = lambda: now
-        await pilot.press("w")
-        while live(app).controller.track.is_sweeping:
-            await pilot.pause()
-        await settle(pilot)
+        await sweep_by_own_clock(app, pilot)
         assert isinstance(app.screen, TuningScreen)
         assert said(app)[-1].startswith("sweep: best k 3")
         curve = app.screen.query_one(CurveBars).curve
@@ -579,7 +583,7 @@ async def test_w_sweeps_shows_the_curve_and_gives_k_back(kit: type[Kit], tuned: 
 
 async def test_a_sweep_that_could_not_give_k_back_stays_on_the_screen(tuned: MakeTuned) -> None:
     app, asked, _ = tuned()
-    put, now = asked.put, 0.0
+    put = asked.put
 
     async def keep(change: Change) -> AppliedChange:
         if not change.cancel:
@@ -588,19 +592,9 @@ async def test_a_sweep_that_could_not_give_k_back_stays_on_the_screen(tuned: Mak
         asked.states.append(replace(kept, lease=None, version=kept.version + 1))
         return AppliedChange({}, {}, kept.version + 1, 7)
 
-    async def sleep(seconds: float) -> None:
-        nonlocal now
-        now += seconds
-        await asyncio.sleep(0)
-
     asked.put = keep  # type: ignore[method-assign]  # it says so, and takes nothing back
     async with run(app) as pilot:
-        live(app).controller.sleep = sleep
-        live(app).controller.steady = lambda: now
-        await pilot.press("w")
-        while live(app).controller.track.is_sweeping:
-            await pilot.pause()
-        await settle(pilot)
+        await sweep_by_own_clock(app, pilot)
         assert said(app)[-1].startswith("sweep: NOT given back: the engine has k=")
         rows = app.screen.query_one("#notice", Notice).rows
         text = " ".join(cell.text for row in rows for cell in row.left)
