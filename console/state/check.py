@@ -40,6 +40,8 @@ class CheckResults:
     prompts: PromptSet
     options: CheckOptions
     replay: bool
+    ended: float
+    """Unix time."""
 
 
 @dataclass(slots=True)

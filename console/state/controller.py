@@ -549,6 +549,11 @@ class Controller:
             self._undo_trial(index, trial, ask)
             return
         history = track.undo.prune(track.in_force)
+        unknown = history.find_unknown(track.in_doubt, self._key_label)
+        if unknown is not None:
+            self.tracks[index] = replace(track, undo=replace(history, unknown=track.in_doubt))
+            self.tell(unknown, "warn")
+            return
         want = history.latest
         if want is None:
             self.tracks[index] = replace(track, undo=history)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from specdeck.console.state.tuning import (
     SweepRun,
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from specdeck.engine.client.engine_client import EngineClient
     from specdeck.engine.operations.record import Audit
     from specdeck.engine.operations.sweep import Sweep
+
+
+_MASHED_S: Final = 1.0
+"""A press so soon after one that stops a sweep is more of the same, and begins none."""
 
 
 @dataclass(slots=True)
@@ -44,12 +48,17 @@ class Sweeps:
         self._controller = controller
         self._audit = audit
         self._sweepers: dict[int, _Sweeper] = {}
+        self._stop_pressed: dict[int, float] = {}
+        """When a sweep was last told to stop, by the steady clock."""
 
     def toggle(self, index: int) -> bool:
         """Sweep every k of an engine, or stop its sweep; whether one has begun."""
-        controller = self._controller
-        if index in self._sweepers:
-            self._sweepers[index].stop()
+        controller, now = self._controller, self._controller.steady()
+        is_mashed = now - self._stop_pressed.get(index, float("-inf")) < _MASHED_S
+        if index in self._sweepers or is_mashed:
+            self._stop_pressed[index] = now
+            if index in self._sweepers:
+                self._sweepers[index].stop()
             return False
         client = controller.find_client(index)
         obstacle = controller.find_obstacle(Change(k=0))

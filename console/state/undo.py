@@ -12,6 +12,7 @@ from specdeck.engine.protocol.messages import (
     EngineState,
     with_implied_policy,
 )
+from specdeck.engine.text import format_changes
 
 if TYPE_CHECKING:
     from specdeck.engine.protocol.tuning import Tuning
@@ -141,6 +142,8 @@ class UndoHistory:
     """Those that the engine has been asked for and has not answered."""
     has_changed: bool = False
     """Whether this console has changed anything."""
+    unknown: Change | None = None
+    """Who presses undo has been told that nobody knows whether this was made."""
 
     def add(self, asked: Change, applied: AppliedChange, now: InForce) -> UndoHistory:
         """The history after an answer of the engine, with what takes the change back."""
@@ -175,6 +178,23 @@ class UndoHistory:
         if self.has_changed:
             return "nothing left to undo"
         return "nothing to undo: this console has changed nothing"
+
+    def find_unknown(self, in_doubt: Change | None, key_label: KeyLabel) -> str | None:
+        """That the latest change is one that may not have been made; None where that has been said.
+
+        `in_doubt` is what was asked for last, where the engine has not told whether it made it.
+        """
+        if in_doubt is None or in_doubt.cancel or in_doubt.origin == "undo":
+            return None
+        if self.undos and self.unknown == in_doubt:
+            return None
+        undo, what = key_label("change.undo"), format_changes({}, in_doubt.knobs())
+        then = (
+            f"{undo} again undoes the change before it"
+            if self.undos
+            else f"{undo} undoes it once a reading tells of it"
+        )
+        return f"not known whether {what} was made: {then}"
 
     def find_doubt(self, now: InForce, key_label: KeyLabel) -> str | None:
         """Who moved what the last change had set; None where it is as this console left it.

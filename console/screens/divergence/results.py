@@ -153,7 +153,9 @@ class ResultsScreen(DetailScreen):
             return
         what = f"{self.split_check.session.options.replays} replays" if self.replay else "check"
         if self.wanted is None:
-            what = "last results"
+            last = self._last_results
+            ended = "" if last is None else f" · {view.moment(last.ended, self.context.local)}"
+            what = f"last results{ended}"
         with self.app.batch_update():
             self.query_one("#footer", Line).row = self.context.footer("results", self.size.width)
             title = split_view.identity(
@@ -305,7 +307,7 @@ class ResultsScreen(DetailScreen):
             said = f"check {data['verdict']}: {data['reason']}"
             self.controller.tell(said, tones.get(data["verdict"], "warn"), kind="check")
         options = self.split_check.session.options
-        results = CheckResults(data, self.wanted, options, self.replay)
+        results = CheckResults(data, self.wanted, options, self.replay, self.context.clock())
         self.split_check.session.results[self.controller.engine.url] = results
         self._fill(results)
         self._remember()

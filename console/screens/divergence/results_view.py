@@ -226,11 +226,20 @@ def _conditions(run: Run) -> tuple[Any, ...]:
     return run.facts.get("prompts"), run.facts.get("settings")
 
 
+def moment(t: float, local: LocalTime) -> str:
+    """A Unix time as day and minute.
+
+    >>> moment(0.0, time.gmtime)
+    '01 Jan 00:00'
+    """
+    return time.strftime("%d %b %H:%M", local(t))
+
+
 def _run(line: PastCheck, local: LocalTime, marked: bool, comparable: bool) -> Row:
     speeds = (line.serving_tokens_per_second, line.reference_tokens_per_second)
     ours, theirs = ("–" if speed is None else f"{speed:.0f}" for speed in speeds)
     columns = _columns(
-        time.strftime("%d %b %H:%M", local(line.t)),
+        moment(line.t, local),
         (line.method or "–").removesuffix("_model"),
         line.draft or "–",
         "–" if line.k is None else str(line.k),

@@ -303,7 +303,9 @@ class DivergenceScreen(DetailScreen):
         if self.check.data is None or self.session.prompt is None:
             return None
         copies = repeat_prompt(self.session.prompt, 1)
-        return CheckResults(self.check.data, copies, self.session.options, False)
+        return CheckResults(
+            self.check.data, copies, self.session.options, False, self.context.clock()
+        )
 
     def action_report(self) -> None:
         """Write the outcome down in Markdown, and say where it is."""

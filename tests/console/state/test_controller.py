@@ -272,6 +272,15 @@ async def test_undo_of_a_change_that_was_not_made_undoes_nothing(
     assert [change.k for change in engine.asked] == [4, 3]
     assert controller.track.undo.latest is not None
     assert controller.track.undo.latest.k == 5
+    engine.refuse_with = None
+    controller.undo(never)
+    if isinstance(error, NoReply):  # it may be made yet, and nobody may take it for that one
+        assert said(controller)[-1] == (
+            "not known whether k 3 was made: change.undo again undoes the change before it"
+        )
+        controller.undo(never)
+    await tasks.rest()
+    assert [change.k for change in engine.asked] == [4, 3, 5]
 
 
 async def test_undo_of_a_trial_that_is_being_asked_for_ends_it_once_it_has_begun(
@@ -418,6 +427,11 @@ async def test_a_change_that_the_engine_makes_late_is_this_consoles_and_can_be_u
         engine.more.put_nowait(reading(n))
     await tasks.rest()
     assert said(controller)[-1].startswith("not known whether it was changed: ")
+    for _ in range(2):
+        controller.undo(never)
+        assert said(controller)[-1] == (
+            "not known whether k 4 was made: change.undo undoes it once a reading tells of it"
+        )
     engine.more.put_nowait(changed(5))
     await tasks.rest()
     assert said(controller)[-1] == "k 5 → 4: made late, as asked for here"
@@ -665,6 +679,23 @@ async def test_a_third_press_does_not_end_what_gives_k_back(
         await tasks.rest()
         assert said(controller)[-1] == "sweep stopped: by hand"
         assert not controller.track.is_sweeping
+
+
+async def test_a_key_that_stops_a_sweep_and_is_pressed_on_and_on_begins_none(
+    tasks: Tasks, steered: SteeredEngine
+) -> None:
+    now = 0.0
+    engine = TunedEngine(readings(3, replace(STATE, capabilities=ABLE)), TunedClient(tuning()))
+    controller = steered(engine, steady=lambda: now)
+    await tasks.rest()
+    assert controller.toggle_sweep()
+    for _ in range(20):
+        assert not controller.toggle_sweep()
+        await tasks.rest()
+        now += 0.3
+    assert not controller.track.is_sweeping
+    now += 1.0
+    assert controller.toggle_sweep()
 
 
 async def test_a_sweep_that_is_stopped_before_it_began_asks_nothing(

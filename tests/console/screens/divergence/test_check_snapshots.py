@@ -70,7 +70,7 @@ def test_the_outcome_of_a_check(
             (kept,) = checks.history()
             checks.finish(kept.id, kit.start, found.data)
         one.bench.session.results[url] = CheckResults(
-            found.data, found.prompts, found.options, False
+            found.data, found.prompts, found.options, False, found.ended
         )
         await pilot.press("escape", "v", "tab", "down")
         await until(pilot, lambda: screen(pilot).case)
