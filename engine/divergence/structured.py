@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from specdeck.engine.divergence.answers import Answer, Call
@@ -40,6 +40,8 @@ _LONGEST_GRAMMAR = 50_000
 """Characters; to compile one takes xgrammar seconds from there on, and the square of them."""
 _CUT = "length"
 """The engine's reason for an end that the answer has not chosen."""
+_STOPS = ("stop", "stop_token_ids")
+"""What a prompt gives that ends its answers before they are whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +91,21 @@ _Judge = Callable[[Answer], Violation | None]
 
 
 def judge_validity(
-    prompt: Prompt, serving: Sequence[Answer], reference: Sequence[Answer]
+    prompt: Prompt, serving: Iterable[Answer], reference: Iterable[Answer]
 ) -> Validity | None:
     """Where the arms' answers break the prompt's rules; None where it has none to judge by."""
     judge = _find_judge(prompt.body)
     if judge is None:
         return None
+    if any(prompt.body.get(name) for name in _STOPS):
+        serving, reference = map(_as_cut, serving), map(_as_cut, reference)
     with bounded_effort(PROMPT_STEPS, PROMPT_SECONDS):
         return Validity(_first(map(judge, serving)), _first(map(judge, reference)))
+
+
+def _as_cut(answer: Answer) -> Answer:
+    """It may have ended by what its prompt stops at, anywhere in a structure."""
+    return replace(answer, finish=_CUT)
 
 
 def _first(found: Iterable[Violation | None]) -> Violation | None:
@@ -169,8 +178,11 @@ def _judge_pattern(value: Any) -> _Judge | None:
                     return None
         except TooMuch:
             return None
-        return Violation("$", "regex", f"{_quote(answer.text)} does not match {_quote(value)}")
+        why = f"{_quote(answer.text)} does not match {_quote(value)}"
+        return Violation("$", "regex", why, enforced=_is_refused(make_grammar(), answer.text))
 
+    # Dialects differ: a dot of xgrammar's takes the end of a line as well.
+    make_grammar = cache(lambda: _compile_grammar("compile_regex", value))
     return judge
 
 
@@ -193,39 +205,61 @@ def _judge_grammar(value: Any) -> _Judge | None:
 
     Nor is one that takes it minutes and gigabytes.
     """
-    if len(str(value)) > _LONGEST_GRAMMAR:
+    compiled = _compile_grammar("compile_grammar", str(value))
+    if compiled is None:
+        return None
+
+    def judge(answer: Answer) -> Violation | None:
+        try:
+            accepted, ended = _accept(compiled, answer.text)
+        except TooMuch:
+            return None
+        if ended or (accepted and answer.finish == _CUT):
+            return None
+        broken = "ends too early" if accepted else "is not of the grammar"
+        return Violation("$", "grammar", f"{_quote(answer.text)} {broken}")
+
+    return judge
+
+
+def _compile_grammar(how: str, rule: str) -> Any:
+    """What xgrammar, vLLM's default, makes of a rule by its compiler's method `how`.
+
+    None without it, where the rule is of another dialect, and where it would take too long.
+    """
+    if len(rule) > _LONGEST_GRAMMAR:
         return None
     try:
         import xgrammar
     except ImportError:
         return None
+    # Of a vocabulary of characters: what is accepted depends on no tokenizer.
+    names = [chr(code) for code in range(128)]
+    compiler = xgrammar.GrammarCompiler(xgrammar.TokenizerInfo(names))
     try:
-        compiled = _grammar_compiler().compile_grammar(str(value))
-    except RuntimeError:
-        return None  # of another dialect
-
-    def judge(answer: Answer) -> Violation | None:
-        matcher = xgrammar.GrammarMatcher(compiled, terminate_without_stop_token=True)
-        try:
-            with bounded_effort():
-                accepted = accept_by_pieces(matcher.accept_string, answer.text, _PIECE)
-        except TooMuch:
-            return None
-        if accepted:
-            if answer.finish == _CUT or matcher.is_terminated():
-                return None
-            return Violation("$", "grammar", f"{_quote(answer.text)} ends too early")
-        return Violation("$", "grammar", f"{_quote(answer.text)} is not of the grammar")
-
-    return judge
+        return getattr(compiler, how)(rule)
+    except (RuntimeError, *_NO_SCHEMA):
+        return None
 
 
-def _grammar_compiler() -> Any:
-    """xgrammar's, of a vocabulary of characters: what it accepts depends on no tokenizer."""
+def _accept(grammar: Any, text: str) -> tuple[bool, bool]:
+    """Whether a grammar lets `text` through, and whether it may end so; may raise TooMuch."""
     import xgrammar
 
-    names = [chr(code) for code in range(128)]
-    return xgrammar.GrammarCompiler(xgrammar.TokenizerInfo(names))
+    matcher = xgrammar.GrammarMatcher(grammar, terminate_without_stop_token=True)
+    with bounded_effort():
+        accepted = accept_by_pieces(matcher.accept_string, text, _PIECE)
+    return accepted, accepted and matcher.is_terminated()
+
+
+def _is_refused(grammar: Any, text: str) -> bool:
+    """Whether a grammar lets no such whole answer through; true where nobody can tell."""
+    if grammar is None:
+        return True
+    try:
+        return not _accept(grammar, text)[1]
+    except TooMuch:
+        return True
 
 
 _RULES: Mapping[str, Callable[[Any], _Judge | None]] = {
@@ -297,11 +331,26 @@ def _check_text(text: str, schema: _Schema, *, cut: bool, required: bool) -> Vio
     try:
         value = loads(text)
     except NotJson as error:
-        if cut and _is_beginning(text):
-            return None
+        if _is_json(text) or (cut and _is_beginning(text)):
+            return None  # of a number, or a depth, that is too much for us alone
         return Violation("$", "json", f"{_quote(text)} is not JSON: {error}")
     found = schema.check(value)
     return found and replace(found, enforced=required and schema.forbids(text))
+
+
+def _is_json(text: str) -> bool:
+    """Whether a text is JSON by its form alone, however much of it there is.
+
+    >>> [_is_json(text) for text in ("1" * 99, "[1e999]", "[" * 9999, "[NaN]", "[1")]
+    [True, True, True, False, False]
+    """
+    try:
+        _DECODER.decode(text)
+    except RecursionError:
+        return True  # nobody can tell
+    except ValueError:
+        return False
+    return True
 
 
 def _is_beginning(text: str) -> bool:
@@ -325,7 +374,11 @@ def _is_beginning(text: str) -> bool:
     return before in ("", "[", "{", ",", ":") and _HALF_VALUE.fullmatch(rest) is not None
 
 
-_DECODER = json.JSONDecoder(parse_int=str, parse_float=str)
+def _refuse_constant(word: str) -> None:
+    raise ValueError(f"{word} is not JSON")
+
+
+_DECODER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_refuse_constant)
 _HALF_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{0,3})?")
 _HALF_NUMBER = re.compile(r"\.|(\.\d+)?[eE][+-]?")
 _HALF_VALUE = re.compile(r'"(?:[^"\\\x00-\x1f]++|\\.)*+\\?' r"|-|t|tr|tru|f|fa|fal|fals|n|nu|nul")
@@ -361,29 +414,17 @@ class _Schema:
 
     @cached_property
     def _grammar(self) -> Any:
-        """What xgrammar, vLLM's default, makes of it; None where that is nothing, or not known."""
+        """What xgrammar makes of it; None where that is nothing, or not known."""
         try:
             text = json.dumps(self._schema)
-            if len(text) > _LONGEST_GRAMMAR:
-                return None
-            return _grammar_compiler().compile_json_schema(text)
-        except (ImportError, RuntimeError, *_NO_SCHEMA):
+        except _NO_SCHEMA:
             return None
+        return _compile_grammar("compile_json_schema", text)
 
     def forbids(self, text: str) -> bool:
         """Whether a grammar made of it lets no such `text` through, a whole answer or a part of
         one: some keywords, and some together, are left out of it. True where nobody can tell."""
-        if self._grammar is None:
-            return True
-        import xgrammar
-
-        matcher = xgrammar.GrammarMatcher(self._grammar, terminate_without_stop_token=True)
-        try:
-            with bounded_effort():
-                accepted = accept_by_pieces(matcher.accept_string, text.strip(), _PIECE)
-        except TooMuch:
-            return True
-        return not (accepted and matcher.is_terminated())
+        return _is_refused(self._grammar, text.strip())
 
     def check(self, value: Any) -> Violation | None:
         """Where `value` breaks it; None as well where nobody can tell."""

@@ -240,6 +240,42 @@ def test_what_a_grammar_leaves_out_of_a_schema_is_no_rule_of_the_engine(
     assert found.enforced == enforced
 
 
+@pytest.mark.parametrize(
+    ("pattern", "text", "enforced"),
+    [
+        ("Summary: .*", "Summary: a\nb", False),
+        ("Summary: .*", "Sum: a", True),
+        ("[ab]+", "abc", True),
+        ("^[0-9]+$", "12 3", True),
+        (r"(?=a)\w+", "b", True),  # no expression of xgrammar's
+    ],
+)
+def test_what_a_grammar_lets_through_an_expression_is_no_rule_of_the_engine(
+    pattern: str, text: str, enforced: bool
+) -> None:
+    found = violation(prompt(structured_outputs={"regex": pattern}), answer(text))
+    assert found is not None
+    assert found.enforced == enforced
+
+
+@pytest.mark.parametrize("number", ["3" * 41, "1e400"])
+def test_a_number_that_only_specdeck_refuses_is_no_broken_grammar(number: str) -> None:
+    asked = prompt(structured_outputs={"json": {"properties": {"n": {"type": "number"}}}})
+    assert violation(asked, answer(f'{{"n": {number}}}')) is None
+    assert violation(asked, answer(f'{{"n": {number}')) is not None
+    assert violation(asked, answer('{"n": NaN}')) is not None
+
+
+@pytest.mark.parametrize("stop", [{"stop": ["\n"]}, {"stop": "}"}, {"stop_token_ids": [7]}])
+def test_an_answer_that_its_prompt_may_stop_is_judged_as_far_as_it_goes(
+    stop: dict[str, Any],
+) -> None:
+    asked = prompt(structured_outputs={"json": SCHEMA}, **stop)
+    assert violation(asked, answer('{"limit": ')) is None
+    assert violation(asked, answer('{"limit": x')) is not None
+    assert violation(prompt(structured_outputs={"json": SCHEMA}), answer('{"limit": ')) is not None
+
+
 def test_a_reference_that_breaks_what_nobody_enforces_hides_no_broken_grammar() -> None:
     asked = prompt(structured_outputs={"json": DEPENDENT})
     free, bound = answer('{"ü": "ä"}'), answer("I am no JSON")
