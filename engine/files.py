@@ -20,8 +20,8 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 """Of an OSError: the disk, or this user's part of it, is full."""
 STREAM_S = 5.0
 """For whoever reads a pipe, to take what is written to it."""
-_OURS = re.compile(r"[0-9a-f]{16}|[0-9]+")
-"""What ends the name of a half-written file: in older ones it is the writer's process id."""
+_OURS = re.compile(r"[0-9a-f]{16}")
+"""What ends the name of a half-written file. A number alone ends that of many a backup."""
 _LONGEST_START = 200
 """Bytes of a file's name within that of its half-written one; file systems take 255, few fewer."""
 
@@ -198,7 +198,9 @@ def _remove_abandoned(path: Path) -> None:
             if not (other.name.startswith(start) and _OURS.fullmatch(other.name[len(start) :])):
                 continue
             with suppress(OSError):
-                if time.time() - other.lstat().st_mtime > ABANDONED_S:
+                about = other.lstat()
+                is_ours = stat.S_ISREG(about.st_mode) and about.st_uid == os.geteuid()
+                if is_ours and time.time() - about.st_mtime > ABANDONED_S:
                     other.unlink()
 
 

@@ -26,20 +26,19 @@ def test_what_killed_writers_left_is_removed_and_what_is_being_written_stays(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "digests.json"
-    old, young = tmp_path / ".digests.json.11", tmp_path / ".digests.json.1212121212121212"
-    other = tmp_path / ".digests.json.backup"
-    for left in (old, young, other):
+    old, young = (tmp_path / f".digests.json.{end * 8}" for end in ("1a", "2b"))
+    others = [tmp_path / f".digests.json.{end}" for end in ("11", "20261120", "backup")]
+    link = tmp_path / f".digests.json.{'3c' * 8}"
+    link.symlink_to(others[0])
+    for left in (old, young, *others):
         left.write_text("half")
-    os.utime(other, (0, 0))
+    for left in (*others, link):
+        os.utime(left, (0, 0), follow_symlinks=False)
     then = old.stat().st_mtime - ABANDONED_S - 60
     os.utime(old, (then, then))
     replace_file(path, "whole")
     assert path.read_text() == "whole"
-    assert sorted(p.name for p in tmp_path.iterdir()) == [
-        young.name,
-        other.name,
-        path.name,
-    ]
+    assert set(tmp_path.iterdir()) == {young, link, *others, path}
 
 
 @pytest.mark.parametrize(
