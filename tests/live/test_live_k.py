@@ -102,7 +102,7 @@ async def test_drafts_that_had_a_position_are_counted_on_the_page(
 
 
 async def test_200_random_flips_alter_and_lose_nothing(driver: Driver, prompts: Prompts) -> None:
-    reference = await driver.batch(prompts, tokens=256)
+    reference = await driver.batch(prompts, tokens=128)
     k_max = (await driver.state())["k_max"]
     rng = random.Random(7)
     stop = asyncio.Event()
@@ -110,7 +110,7 @@ async def test_200_random_flips_alter_and_lose_nothing(driver: Driver, prompts: 
 
     async def stream(index: int) -> None:
         while not stop.is_set():
-            outputs.append((index, await driver.complete(prompts[index], 256)))
+            outputs.append((index, await driver.complete(prompts[index], 128)))
 
     async def flip() -> None:
         for _ in range(FLIPS):

@@ -7,11 +7,11 @@ from tests.support.live_engine import Driver, Prompts
 
 
 async def test_goodput_flies_without_altering_a_token(driver: Driver, prompts: Prompts) -> None:
-    reference = await driver.batch(prompts, tokens=256)
+    reference = await driver.batch(prompts, tokens=160)
     await driver.put(policy="goodput")
     since = (await driver.state())["step"]
     for _ in range(3):
-        assert await driver.batch(prompts, tokens=256) == reference
+        assert await driver.batch(prompts, tokens=160) == reference
     steps = (await driver.client.get(f"/v1/specdeck/steps?since={since}")).json()["steps"]
     assert len({step["k"] for step in steps}) > 1
     assert (await driver.state())["policy"] == "goodput"

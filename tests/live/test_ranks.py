@@ -24,7 +24,7 @@ from tests.support.ray_cluster import count_workers, ray_cluster
 from specdeck.engine.launch import process
 from specdeck.engine.protocol.messages import PREFIX, TOKEN_HEADER
 
-FLIPS = 100
+FLIPS = 60
 SAMPLES = ROOT / "sample_configs"
 LIMITS = httpx.Limits(keepalive_expiry=2.0)
 """The server ends a connection that was idle for 5 s, which may be just when it is used again."""
@@ -65,7 +65,7 @@ async def prove_every_k(driver: Driver, prompts: Prompts, reference: list[Tokens
 async def flip(driver: Driver, prompts: Prompts, reference: list[Tokens]) -> None:
     """Random changes under four streams: each answered, no output altered."""
     k_max, rng = (await driver.state())["k_max"], random.Random(12)
-    async with driver.streams(prompts[:4], tokens=96) as outputs:
+    async with driver.streams(prompts[:4]) as outputs:
         for _ in range(FLIPS):
             k = rng.randint(0, k_max)
             assert (await driver.put(k=k))["applied"]["k"] == k

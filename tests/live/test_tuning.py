@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 from tests.support.command import Command
-from tests.support.live_engine import Driver, LiveEngine, Prompts, Tokens, until
+from tests.support.live_engine import TOKENS, Driver, LiveEngine, Prompts, Tokens, until
 
 from specdeck.engine.protocol.messages import PREFIX
 
@@ -30,12 +30,18 @@ async def changed(driver: Driver, console: "subprocess.Popen[str]") -> None:
     assert state["trial"] == "changed", (await driver.tuning()).trial
 
 
+_references: dict[int, list[Tokens]] = {}
+"""By the engine's process."""
+
+
 @pytest.fixture
-async def reference(driver: Driver, prompts: Prompts) -> list[Tokens]:
-    await driver.put(mode="target-only")
-    found = await driver.batch(prompts, tokens=192)
-    await driver.put(mode="speculate")
-    return found
+async def reference(engine: LiveEngine, driver: Driver, prompts: Prompts) -> list[Tokens]:
+    """What the target says alone."""
+    if engine.pid not in _references:
+        await driver.put(mode="target-only")
+        _references[engine.pid] = await driver.batch(prompts)
+        await driver.put(mode="speculate")
+    return _references[engine.pid]
 
 
 async def test_the_breaker_opens_by_hand_while_streams_run(
@@ -127,7 +133,7 @@ async def test_exact_requests_draft_nothing_beside_others_that_do(
 ) -> None:
     async def ask(model: str, number: int, **more: Any) -> Any:
         body = {
-            "model": model, "prompt": prompts[number], "max_tokens": 192, "temperature": 0,
+            "model": model, "prompt": prompts[number], "max_tokens": TOKENS, "temperature": 0,
             "ignore_eos": True, "return_token_ids": True, **more,
         }  # fmt: skip
         return await driver.client.post("/v1/completions", json=body)
@@ -138,7 +144,7 @@ async def test_exact_requests_draft_nothing_beside_others_that_do(
     after = await driver.state()
     assert after["drafts"] == before["drafts"]
     assert after["exact_requests"] - before["exact_requests"] == 4
-    assert after["exact_tokens"] - before["exact_tokens"] == 4 * 192
+    assert after["exact_tokens"] - before["exact_tokens"] == 4 * TOKENS
     mixed = await asyncio.gather(
         *(ask("demo-exact" if number % 2 else "demo", number) for number in range(8))
     )

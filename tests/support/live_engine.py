@@ -24,6 +24,9 @@ MODELS = ROOT / "sample_configs" / "models"
 START_S = 300.0
 """A cold start on two busy cores; a warm one takes half a minute."""
 
+TOKENS = 64
+"""Of a continuation: rounds enough for every k, at no more than they cost."""
+
 Tokens = tuple[int, ...]
 Prompts = Sequence[Sequence[int]]
 """As token ids."""
@@ -162,13 +165,13 @@ class Driver:
         assert reply.status_code == 200, reply.text
         return tuple(reply.json()["choices"][0]["token_ids"])
 
-    async def batch(self, prompts: Prompts, tokens: int = 96) -> list[Tokens]:
+    async def batch(self, prompts: Prompts, tokens: int = TOKENS) -> list[Tokens]:
         """Greedy continuations of all prompts at once."""
         return list(await asyncio.gather(*(self.complete(p, tokens) for p in prompts)))
 
     @contextlib.asynccontextmanager
     async def streams(
-        self, prompts: Prompts, tokens: int = 192
+        self, prompts: Prompts, tokens: int = TOKENS
     ) -> AsyncIterator[list[tuple[int, Tokens]]]:
         """Greedy continuations over and over while the block runs: prompt numbers and outputs."""
         done: list[tuple[int, Tokens]] = []
