@@ -54,7 +54,10 @@ _MOST_VARIABLES = 500
 """Textual has half as many."""
 _VARIABLE = re.compile(r"[a-z][a-z0-9-]{0,59}")
 _COLOUR = re.compile(r"[\w#%.,() -]{1,60}", re.ASCII)
-_SHARE = re.compile(r" \d{1,3}%$")
+_SHARE = re.compile(r" (?:100|\d{1,2})%$")
+_SHADE = re.compile(r"-(?:darken|lighten)-\d$")
+_ANSI = {"ansi-background": "ansi_default", "ansi-foreground": "ansi_default"}
+"""What Textual requires of a theme in the terminal's own colours and does not make itself."""
 
 
 def _theme(path: Path, data: dict[Any, Any]) -> Theme:
@@ -81,7 +84,8 @@ def _theme(path: Path, data: dict[Any, Any]) -> Theme:
     for name in data:
         if name in _COLOURS and data[name] is not None:
             known[name] = _read_colour(path, name, data[name])
-    known["variables"] = _read_variables(path, data.get("variables") or {})
+    variables = _read_variables(path, data.get("variables") or {})
+    known["variables"] = {**_ANSI, **variables} if known.get("ansi") else variables
     return Theme(**known)
 
 
@@ -104,16 +108,29 @@ def _read_variables(path: Path, variables: object) -> dict[str, str]:
         if "style" in name.split("-"):
             found[name] = _read_style(path, name, value)
         else:
-            found[name] = _read_colour(path, name, value, relative=True)
+            is_plain = name in _COLOURS or _SHADE.search(name)  # a share of it is taken elsewhere
+            found[name] = _read_colour(
+                path, name, value, share=not is_plain, auto=name in _find_automatic()
+            )
     return found
 
 
-def _read_colour(path: Path, name: str, value: object, *, relative: bool = False) -> str:
-    """A colour; a `relative` one may be `auto`, against what is behind it, and have a share."""
+@cache
+def _find_automatic() -> frozenset[str]:
+    """The variables that may be `auto`, against what is behind them: those that are so in Textual,
+    which takes it nowhere else."""
+    made = Theme("any", primary="white").to_color_system().generate()
+    return frozenset(name for name, value in made.items() if value.startswith("auto"))
+
+
+def _read_colour(
+    path: Path, name: str, value: object, *, share: bool = False, auto: bool = False
+) -> str:
+    """A colour; one that may have a `share` may be `white 50%`, one that may be `auto` is that."""
     try:
         if isinstance(value, str) and _COLOUR.fullmatch(value):
-            plain = _SHARE.sub("", value) if relative else value
-            if not (relative and plain == "auto"):
+            plain = _SHARE.sub("", value) if share else value
+            if not (auto and plain == "auto"):
                 Color.parse(plain)
             return value
     except (ColorParseError, ValueError, OverflowError):

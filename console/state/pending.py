@@ -78,11 +78,20 @@ def next_breaker(track: Track) -> Change:
 
 
 def add_wish(track: Track, wish: Change) -> Track:
-    """The track with one more wish: shown at once, whatever the engine will say."""
+    """The track with one more wish: shown at once, whatever the engine will say.
+
+    One that is pressed twice is one.
+    """
+    want = wish if track.want is None else _add(track.want, wish)
+    if want == track.want:
+        return track
     unsent = () if wish.origin == "undo" else (*track.unsent, track.want)
-    return replace(
-        track, want=wish if track.want is None else _add(track.want, wish), unsent=unsent
-    )
+    return replace(track, want=want, unsent=unsent)
+
+
+def _end_wish(track: Track, asked: Change) -> Track:
+    """The track once the engine has answered `asked`: what more is wanted by now stays."""
+    return replace(track, want=None, unsent=()) if track.want == asked else track
 
 
 def send_wish(track: Track) -> Track:
@@ -286,8 +295,7 @@ def fold_answer(
     sent, track = track.sent, replace(track, sent=None)
     if _is_over(track, life):
         text = f"{_describe_answer(asked, applied)} · by another start of the engine, not by this"
-        track = replace(track, want=None if track.want == asked else track.want)
-        return track.add_event(t, text, "warn", kind="change")
+        return _end_wish(track, asked).add_event(t, text, "warn", kind="change")
     stored = None if track.known is None else _why_stored(track.known, applied)
     done = f"applied in {seconds * 1000:.0f} ms" if stored is None else f"stored: {stored}"
     text = f"{_describe_answer(asked, applied)} · {done}"
@@ -299,9 +307,9 @@ def fold_answer(
     judged = asked.trial_s is not None
     if applied.applied != applied.before and not judged and stored is None:
         track = _mark_answer(track, applied)
-    track = replace(track, want=None if track.want == asked else track.want, in_doubt=None)
+    is_undone = sent is not None and sent.is_undone_by(track.want)
+    track = replace(_end_wish(track, asked), in_doubt=None)
     undo = track.undo.add(asked, applied, track.in_force)
-    is_undone = sent is not None and sent.undo and sent.back is not None
     track = replace(track, undo=undo.take() if is_undone else undo)
     if track.version is not None and track.version > applied.version:
         return track  # a newer reading came first, with what somebody else changed since

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 KEY: Final = "key"
 """The reason of a change that has no better one."""
+_OTHER: Final = object()
+"""Equal to no value of a knob."""
 _MOST: Final = 50
 """Changes that can be taken back, one after the other."""
 _KEYS: Final = {
@@ -106,6 +109,17 @@ class Sent:
     undo: bool = False
     """Whether it is to be taken back once the engine has answered."""
 
+    def is_undone_by(self, want: Change | None) -> bool:
+        """Whether what is wanted by now takes it back, and nothing asked for since sets it again.
+
+        >>> sent = Sent(Change(k=3), Change(k=5, origin="undo"), undo=True)
+        >>> [sent.is_undone_by(Change(k=k, mode="target-only")) for k in (5, 3)]
+        [True, False]
+        """
+        if not self.undo or self.back is None or want is None:
+            return False
+        return self.back.knobs().items() <= want.knobs().items()
+
 
 def undo_of_trial(number: int | None) -> Change:
     """What takes a trial back, and no other; None of a plugin that counts none."""
@@ -151,6 +165,9 @@ class UndoHistory:
         under_way = self.under_way if now.pending is not None else ()
         history = replace(self, undos=undos, under_way=under_way)
         if asked.origin == "undo" or asked.cancel:
+            return history
+        applied = _leave_out(applied, self.under_way)
+        if not applied.applied:
             return history
         left = with_implied_policy(applied.applied)
         undo = Undo(
@@ -229,6 +246,18 @@ class UndoHistory:
         """After an undo that was refused: what it would have taken back still can be."""
         undone = tuple(reversed(self.under_way))
         return replace(self, undos=(*self.undos, *undone)[-_MOST:], under_way=())
+
+
+def _leave_out(applied: AppliedChange, undone: tuple[Undo, ...]) -> AppliedChange:
+    """A change without what of it takes others back, whose undo is no undo of it."""
+    back = {name: value for undo in undone for name, value in undo.want.knobs().items()}
+    own = [name for name, value in applied.applied.items() if back.get(name, _OTHER) != value]
+
+    def keep(knobs: Mapping[str, Any]) -> dict[str, Any]:
+        return {k: v for k, v in knobs.items() if k in own or k not in applied.applied}
+
+    undo = None if applied.undo is None else keep(applied.undo)
+    return replace(applied, before=keep(applied.before), applied=keep(applied.applied), undo=undo)
 
 
 def _reverse(applied: AppliedChange, state: EngineState | None) -> Change:

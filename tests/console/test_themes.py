@@ -151,6 +151,10 @@ BROKEN = {
     "an empty variable": PRIMARY + 'variables: {foreground: ""}',
     "an odd variable": PRIMARY + 'variables: {"a b{": "#112233"}',
     "a word for a colour": PRIMARY + "variables: {foreground: loud}",
+    "a colour by what is behind it": PRIMARY + "variables: {border: auto 50%}",
+    "a share that is taken of elsewhere": PRIMARY + "variables: {primary: red 50%}",
+    "a share of a shade": PRIMARY + "variables: {background-darken-1: red 50%}",
+    "a share of more than all": PRIMARY + "variables: {border: red 200%}",
     "no such style": PRIMARY + "variables: {link-style: loud}",
     "half a style": PRIMARY + "variables: {link-style: bold not}",
     "variables that are a list": PRIMARY + "variables: [x]",
@@ -181,6 +185,18 @@ async def test_a_themes_name_is_no_markup(
         await press(pilot, "ctrl+p", "t", "h", "e", "escape")
         app.use_theme(name)
         await press(pilot, "question_mark", "escape")
+    assert app.crash is None
+
+
+async def test_a_theme_in_the_terminals_own_colours_may_have_nothing_but_a_primary(
+    tmp_path: Path, console: MakeConsole, kit: type[Kit]
+) -> None:
+    (tmp_path / "mine.yaml").write_text("primary: red\nansi: true\n")
+    app = console(kit.engine(kit.run(5)), themes=(tmp_path,), theme="mine")
+    assert app.broken_themes == ()
+    async with run(app) as pilot:
+        for key in ("question_mark", "escape", "d", "escape", "ctrl+p", "escape"):
+            await press(pilot, key)
     assert app.crash is None
 
 

@@ -172,6 +172,76 @@ async def test_undo_takes_back_what_the_engine_has_not_answered_and_not_the_chan
     assert engine.state.mode == "speculate"
 
 
+@pytest.mark.parametrize(
+    ("press", "times", "last", "undone"),
+    [
+        (lambda controller: controller.wish(Change(k=3)), 2, {"k": 3}, {"k": 5}),
+        (Controller.toggle_mode, 3, {"mode": "target-only"}, {"mode": "speculate"}),
+    ],
+)
+async def test_keys_that_end_at_what_is_under_way_leave_nothing_that_is_sent_later(
+    tasks: Tasks,
+    steered: SteeredEngine,
+    press: Callable[[Controller], None],
+    times: int,
+    last: dict[str, Any],
+    undone: dict[str, Any],
+) -> None:
+    engine = ListedEngine(readings(3))
+    engine.answer.clear()
+    controller = steered(engine)
+    await tasks.rest()
+    for _ in range(times):
+        press(controller)
+        await tasks.rest()
+    engine.answer.set()
+    await tasks.rest()
+    assert [change.knobs() for change in engine.asked] == [last]
+    assert controller.track.want is None
+    controller.undo(never)
+    await tasks.rest()
+    assert [change.knobs() for change in engine.asked] == [last, undone]
+
+
+async def test_what_is_asked_for_again_after_its_undo_can_be_undone(
+    tasks: Tasks, steered: SteeredEngine
+) -> None:
+    engine = ListedEngine(readings(3))
+    engine.answer.clear()
+    controller = steered(engine)
+    await tasks.rest()
+    controller.change_k(-1)
+    await tasks.rest()
+    controller.undo(never)
+    controller.change_k(-1)
+    engine.answer.set()
+    await tasks.rest()
+    assert [change.knobs() for change in engine.asked] == [{"k": 4}]
+    controller.undo(never)
+    await tasks.rest()
+    assert [change.knobs() for change in engine.asked] == [{"k": 4}, {"k": 5}]
+
+
+async def test_what_is_asked_for_with_an_undo_is_undone_without_it(
+    tasks: Tasks, steered: SteeredEngine
+) -> None:
+    engine = ListedEngine(readings(3))
+    engine.answer.clear()
+    controller = steered(engine)
+    await tasks.rest()
+    controller.change_k(-1)
+    await tasks.rest()
+    controller.undo(never)
+    controller.toggle_mode()
+    engine.answer.set()
+    await tasks.rest()
+    controller.undo(never)
+    await tasks.rest()
+    assert [change.knobs() for change in engine.asked] == [
+        {"k": 4}, {"k": 5, "mode": "target-only"}, {"mode": "speculate"},
+    ]  # fmt: skip
+
+
 async def test_undo_takes_wishes_back_one_by_one_before_they_are_sent(
     tasks: Tasks, steered: SteeredEngine
 ) -> None:
