@@ -17,19 +17,19 @@ from specdeck.console.widgets.cells import (
     join_cells,
 )
 from specdeck.console.widgets.format import KeyLabel, LocalTime, at, percent
-from specdeck.engine.metrics.reading import Reading
+from specdeck.engine.metrics.reading import Presence, Reading
 from specdeck.engine.protocol.messages import EngineState
 from specdeck.engine.text import format_duration, oneline
 
 AUTO = "auto"
 """Asked for where a policy chooses k."""
 
-_LIGHT: dict[bool | None, Cell] = {
-    True: Cell("● up", "good"),
-    False: Cell("● down", "bad"),
+_LIGHT: dict[Presence | None, Cell] = {
+    "up": Cell("● up", "good"),
+    "no figures": Cell("● no figures", "warn"),
+    "down": Cell("● down", "bad"),
     None: Cell("○ connecting", "muted"),
 }
-_NO_FIGURES = Cell("● no figures", "warn")
 
 
 def title(track: Track, *, armed: bool) -> Row:
@@ -47,12 +47,7 @@ def title(track: Track, *, armed: bool) -> Row:
 def _light(track: Track) -> Cell:
     if track.past and track.up is None:
         return Cell("○ unknown", "muted")
-    return _NO_FIGURES if _is_unmeasured(track) else _LIGHT[track.up]
-
-
-def _is_unmeasured(track: Track) -> bool:
-    """Whether the engine answers and tells no figures."""
-    return track.reading is not None and track.reading.unmeasured is not None
+    return _LIGHT[track.presence]
 
 
 _MUCH_WAITING = 0.2
@@ -274,11 +269,11 @@ def _down(track: Track, reading: Reading, local: LocalTime) -> tuple[Row, ...]:
         return (Row((Cell(" down at this moment: ", "bad"), Cell(why))),)
     since = track.since if track.since is not None else reading.t
     why = "no answer" if error is None else oneline(str(error))
-    what, remedy = "down", (error.remedy if error else None) or "specdeck keeps asking"
-    if reading.unmeasured is not None:
-        what, remedy = "no figures", "it answers and can be steered; no change is observed"
+    remedy = (error.remedy if error else None) or "specdeck keeps asking"
+    if reading.presence == "no figures":
+        remedy = "it answers and can be steered; no change is observed"
     gone = format_duration(reading.t - since)
-    down = Cell(f" {what} since {at(since, local)} ({gone}) ", "bad")
+    down = Cell(f" {reading.presence} since {at(since, local)} ({gone}) ", "bad")
     return _trouble(Row((down, Cell(f" {why}"))), remedy)
 
 

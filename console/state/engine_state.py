@@ -9,7 +9,7 @@ from specdeck.console.state.tuning import LeftKnobs, SweepRun
 from specdeck.console.state.undo import InForce, Sent, UndoHistory
 from specdeck.console.widgets.cells import Tone
 from specdeck.engine.errors import SpecdeckError
-from specdeck.engine.metrics.reading import Reading
+from specdeck.engine.metrics.reading import Presence, Reading
 from specdeck.engine.metrics.window import Window, between
 from specdeck.engine.protocol.messages import (
     AppliedChange,
@@ -184,6 +184,11 @@ class Track:
         return None if self.reading is None else self.reading.up
 
     @property
+    def presence(self) -> Presence | None:
+        """How the engine was there last time; None before the first reading."""
+        return None if self.reading is None else self.reading.presence
+
+    @property
     def state(self) -> EngineState | None:
         """The plugin's latest word; None without one or while the engine is down."""
         return None if self.reading is None else self.reading.state
@@ -267,7 +272,7 @@ def fold_reading(track: Track, reading: Reading) -> Track:
     point = ChartPoint(reading.t)
     if window is not None:
         point = ChartPoint(reading.t, window.tokens_per_second, window.acceptance_rate)
-    changed = before.up is not reading.up
+    changed = before.presence != reading.presence
     samples = _last_minute(track, reading)
     track = replace(
         track,
@@ -332,16 +337,27 @@ def _presence(before: Track, track: Track, reading: Reading) -> Track:
             left=None,
         ).add_mark("restart", "restart")
         return track.add_event(reading.t, "the engine was restarted", "warn", kind="restart")
-    if before.up is reading.up:
+    was, now = before.presence, reading.presence
+    if was == now:
         return track
-    if not reading.up:
-        why = "no answer" if reading.error is None else str(reading.error)
+    why = "no answer" if reading.error is None else str(reading.error)
+    if now == "down":
         return track.add_mark("down", "down").add_event(reading.t, why, "bad", kind="down")
-    if before.up is None:
-        return track
     gone = format_duration(reading.t - (before.since or reading.t))
-    told = f"answers again after {gone}"
-    return track.add_mark("up", "up").add_event(reading.t, told, "good", kind="up")
+    if now == "no figures":
+        track = track.add_mark("no figures", "control")
+        if was == "down":
+            text = f"answers again after {gone}, with no figures: {why}"
+            return track.add_event(reading.t, text, "warn", kind="up")
+        return track.add_event(reading.t, f"no figures: {why}", "warn", kind="control")
+    if was is None:
+        return track
+    if was == "no figures":
+        track = track.add_mark("figures", "control")
+        text = f"figures are back after {gone}"
+        return track.add_event(reading.t, text, "good", kind="control")
+    text = f"answers again after {gone}"
+    return track.add_mark("up", "up").add_event(reading.t, text, "good", kind="up")
 
 
 def _silence(track: Track, reading: Reading) -> Track:

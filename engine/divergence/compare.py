@@ -211,7 +211,7 @@ class Divergence:
     index: int
     """Of the token, from 0."""
     serving_token: int | None = None
-    """None where the answer has ended."""
+    """None where the answer has ended, and where answers are private."""
     reference_token: int | None = None
     serving_top: tuple[Candidate, ...] = ()
     reference_top: tuple[Candidate, ...] = ()
@@ -231,6 +231,8 @@ class Divergence:
     recheck: Recheck | None = None
     violation: Violation | None = None
     """Where the serving arm breaks the prompt's rules, and the reference does not."""
+    ended: bool = False
+    """Whether one of the answers has ended there."""
 
     @property
     def streamed_alone(self) -> bool:
@@ -269,8 +271,7 @@ class Divergence:
         """Whether each arm preferred its own token by far; an ended answer has no say."""
         margins = (self.margin_serving, self.margin_reference)
         known = [margin for margin in margins if margin is not None]
-        wanted = 1 if None in (self.serving_token, self.reference_token) else 2
-        return len(known) >= wanted and min(known) > CLEAR * near_tie
+        return len(known) >= (1 if self.ended else 2) and min(known) > CLEAR * near_tie
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, for the store."""
@@ -367,6 +368,7 @@ def find_divergence(
         index=index,
         serving_token=ours,
         reference_token=theirs,
+        ended=ours is None or theirs is None,
         serving_top=serving.tops[index] if ours is not None else (),
         reference_top=reference.tops[index] if theirs is not None else (),
         margin_serving=mine,

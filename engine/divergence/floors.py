@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -45,6 +46,8 @@ _DRAWS = 10_000
 _SEED = 20
 _UNIT = 144
 """Excesses of a prompt are multiples of one over this, with up to four answers of each arm."""
+_BEYOND = 1e-12
+"""The chance of a sum that is taken for another one."""
 _PATTERN = re.compile(r"[a-z]{1,4}\.[a-z]{1,4}\.[a-z]{0,4}")
 MORE_ASKS = 1.0, 1.1
 """Asks besides the four of a prompt, on average: up to the first two more of each arm, up to the
@@ -365,27 +368,51 @@ def _resample(value: Any, weight: Any) -> tuple[Any, Any]:
 
 
 def _chance(patterns: Mapping[str, int], total: float) -> float:
-    """The chance of as high a sum over all prompts, were each answer of either arm; exact."""
+    """The chance of as high a sum over all prompts, were each answer of either arm.
+
+    Exact but for `_BEYOND`: sums are told apart that lie no farther out than any can be expected.
+    """
     import numpy as np
 
-    noisy = {name: count for name, count in patterns.items() if is_noisy(name)}
-    parts = [(_relabel(*name.split(".")[:2]), count) for name, count in noisy.items()]
-    parts = [(values, count) for values, count in parts if any(values)]
-    if not parts:
+    counts: Counter[tuple[int, ...]] = Counter()
+    for name, count in patterns.items():
+        if is_noisy(name) and any(values := _relabel(*name.split(".")[:2])):
+            counts[tuple(sorted(values))] += count  # few, however many patterns there are
+    if not counts:
         return 1.0
-    reach = _UNIT * sum(count for _, count in parts)
-    size = 1 << (2 * reach + 1).bit_length()
+    unit = math.gcd(*(value for values in counts for value in values))
+    least, most = _reach(counts)
+    # Beyond the reach the sums come around, and there are none of them.
+    size = 1 << ((most - least) // unit + 2).bit_length()
     spectrum = np.ones(size // 2 + 1, dtype=complex)
-    for values, count in parts:
+    for values, count in counts.items():
         one = np.zeros(size)
-        for units in values:
-            one[units % size] += 1 / len(values)
+        for value in values:
+            one[value // unit % size] += 1 / len(values)
         spectrum *= np.fft.rfft(one) ** count
     chances = np.fft.irfft(spectrum, size)
-    wanted = round(total * _UNIT)
-    places = np.arange(size)
-    sums = np.where(places > size // 2, places - size, places)
-    return float(min(1.0, max(0.0, chances[sums >= wanted].sum())))
+    sums = np.arange(least // unit, least // unit + size)
+    wanted = round(total * _UNIT) / unit
+    return float(min(1.0, max(0.0, chances[sums[sums >= wanted] % size].sum())))
+
+
+def _reach(counts: Mapping[tuple[int, ...], int]) -> tuple[int, int]:
+    """Between which sums all lie but one in 1 / `_BEYOND`, by Bernstein's inequality, in units.
+
+    Each of the `counts` values is as likely as the others of its tuple.
+    """
+    mean = variance = least = most = 0.0
+    widest = 1.0
+    for values, count in counts.items():
+        middle = sum(values) / len(values)
+        mean += count * middle
+        variance += count * sum((value - middle) ** 2 for value in values) / len(values)
+        least, most = least + count * min(values), most + count * max(values)
+        widest = max(widest, max(values) - middle, middle - min(values))
+    log = math.log(2 / _BEYOND)
+    away = widest * log / 3
+    away += math.sqrt(away**2 + 2 * variance * log)
+    return math.floor(max(least, mean - away)), math.ceil(min(most, mean + away))
 
 
 @lru_cache(maxsize=4096)

@@ -422,8 +422,7 @@ def _is_clear(found: Divergence, near_tie: float) -> bool:
     """Whether both arms were so sure that nobody need look again; an ended answer has no say."""
     margins = (found.margin_serving, found.margin_reference)
     known = [abs(margin) for margin in margins if margin is not None]
-    wanted = 1 if None in (found.serving_token, found.reference_token) else 2
-    return len(known) >= wanted and min(known) > CLEAR * near_tie
+    return len(known) >= (1 if found.ended else 2) and min(known) > CLEAR * near_tie
 
 
 def _arm(arm: Arm, totals: ArmTotals) -> dict[str, Any]:

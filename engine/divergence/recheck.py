@@ -73,7 +73,14 @@ async def ask_target(
     thoughts = await reference.score_tokens((*serving.prompt_ids, *said), CANDIDATES)
     if isinstance(thoughts, Refusal) or len(thoughts) < len(said):
         return None
-    return weigh_preference(found, said, thoughts[-len(said) :], constrained=is_constrained(prompt))
+    constrained, thoughts = is_constrained(prompt), thoughts[-len(said) :]
+    at, other = thoughts[found.index], found.reference_token
+    if constrained and at is not None and other is not None and str(other) not in at:
+        # Below the likeliest ones, which a grammar may forbid all: what is fed is listed always.
+        fed = await reference.score_tokens((*serving.prompt_ids, *said[:-1], other), CANDIDATES)
+        if not isinstance(fed, Refusal) and fed and fed[-1] is not None:
+            thoughts = [*thoughts[: found.index], {**fed[-1], **at}]
+    return weigh_preference(found, said, thoughts, constrained=constrained)
 
 
 async def _ask_token(

@@ -40,8 +40,6 @@ _LONGEST_GRAMMAR = 50_000
 """Characters; to compile one takes xgrammar seconds from there on, and the square of them."""
 _CUT = "length"
 """The engine's reason for an end that the answer has not chosen."""
-_STOPS = ("stop", "stop_token_ids")
-"""What a prompt gives that ends its answers before they are whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,21 +89,14 @@ _Judge = Callable[[Answer], Violation | None]
 
 
 def judge_validity(
-    prompt: Prompt, serving: Iterable[Answer], reference: Iterable[Answer]
+    prompt: Prompt, serving: Sequence[Answer], reference: Sequence[Answer]
 ) -> Validity | None:
     """Where the arms' answers break the prompt's rules; None where it has none to judge by."""
     judge = _find_judge(prompt.body)
     if judge is None:
         return None
-    if any(prompt.body.get(name) for name in _STOPS):
-        serving, reference = map(_as_cut, serving), map(_as_cut, reference)
     with bounded_effort(PROMPT_STEPS, PROMPT_SECONDS):
         return Validity(_first(map(judge, serving)), _first(map(judge, reference)))
-
-
-def _as_cut(answer: Answer) -> Answer:
-    """It may have ended by what its prompt stops at, anywhere in a structure."""
-    return replace(answer, finish=_CUT)
 
 
 def _first(found: Iterable[Violation | None]) -> Violation | None:
@@ -253,13 +244,11 @@ def _accept(grammar: Any, text: str) -> tuple[bool, bool]:
 
 
 def _is_refused(grammar: Any, text: str) -> bool:
-    """Whether a grammar lets no such whole answer through; true where nobody can tell."""
-    if grammar is None:
-        return True
+    """Whether a grammar lets no such whole answer through; false where nobody can tell."""
     try:
-        return not _accept(grammar, text)[1]
+        return grammar is not None and not _accept(grammar, text)[1]
     except TooMuch:
-        return True
+        return False
 
 
 _RULES: Mapping[str, Callable[[Any], _Judge | None]] = {
@@ -334,6 +323,8 @@ def _check_text(text: str, schema: _Schema, *, cut: bool, required: bool) -> Vio
         if _is_json(text) or (cut and _is_beginning(text)):
             return None  # of a number, or a depth, that is too much for us alone
         return Violation("$", "json", f"{_quote(text)} is not JSON: {error}")
+    if cut and isinstance(value, int | float) and not isinstance(value, bool):
+        return None  # its last digits may be missing
     found = schema.check(value)
     return found and replace(found, enforced=required and schema.forbids(text))
 
@@ -423,7 +414,7 @@ class _Schema:
 
     def forbids(self, text: str) -> bool:
         """Whether a grammar made of it lets no such `text` through, a whole answer or a part of
-        one: some keywords, and some together, are left out of it. True where nobody can tell."""
+        one: some keywords, and some together, are left out of it. False where nobody can tell."""
         return _is_refused(self._grammar, text.strip())
 
     def check(self, value: Any) -> Violation | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from specdeck.engine.errors import EngineError
 from specdeck.engine.metrics.sample import Sample
@@ -23,6 +24,10 @@ class Gpu:
     memory_total: int | None
     """Bytes."""
     power_w: float | None
+
+
+Presence = Literal["up", "no figures", "down"]
+"""How an engine is there: with no figures it can be steered, and its counters are unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,13 @@ class Reading:
     def up(self) -> bool:
         """Whether the engine answered."""
         return self.sample is not None
+
+    @property
+    def presence(self) -> Presence:
+        """Whether the engine answered, and with figures."""
+        if self.up:
+            return "up"
+        return "no figures" if self.unmeasured is not None else "down"
 
     @property
     def word(self) -> EngineState | None:

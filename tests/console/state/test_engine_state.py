@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from rich.style import Style
+from tests.support.readings import DOWN, START, STATE, down, reading, readings
 
 from specdeck.console import keys
 from specdeck.console.screens import head
@@ -30,11 +31,11 @@ if TYPE_CHECKING:
     from tests.console.conftest import Kit
 
 
-def track(readings: list[Reading]) -> Track:
+def track(looks: list[Reading]) -> Track:
     """The track after all of them."""
     found = Track("demo", "http://127.0.0.1:8000")
-    for reading in readings:
-        found = fold_reading(found, reading)
+    for look in looks:
+        found = fold_reading(found, look)
     return found
 
 
@@ -486,3 +487,17 @@ def test_a_trial_says_whose_it_is_and_its_turns_are_neither_events_nor_marks(
     found = track([kit.reading(t, state) for t, state in enumerate(states)])
     assert words(found) == ["bob tries k 5 → 3", "trial over: k 3 → 5 (no faster)"]
     assert [mark.label for mark in found.marks] == ["trial", "trial end"]
+
+
+def test_an_engine_without_figures_that_goes_and_comes_says_so() -> None:
+    unmeasured = replace(down(2, NoReply("answers 503")), unmeasured=STATE)
+    looks = [replace(unmeasured if n not in (5, 6) else down(n), t=START + n) for n in range(2, 12)]
+    found = track([*readings(2), *looks])
+    assert found.since == START + 7
+    found = fold_reading(found, reading(12))
+    assert [(event.kind, event.text) for event in found.events] == [
+        ("control", "no figures: answers 503"),
+        ("down", str(DOWN)),
+        ("up", "answers again after 2 s, with no figures: answers 503"),
+        ("control", "figures are back after 5 s"),
+    ]

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from fractions import Fraction
+from itertools import product
+from statistics import NormalDist
 
 import numpy as np
 import pytest
 from tests.support.noisy_arms import NoisyEngine, check, count_patterns, gather, watch
 
+from specdeck.engine.divergence import floors
 from specdeck.engine.divergence.calibration import COARSE, MOST, Calibration
 from specdeck.engine.divergence.canary import LEAST_NIGHTS, Canary
 from specdeck.engine.divergence.compare import Divergence, Recheck
@@ -143,6 +148,35 @@ def test_chance_is_reckoned_exactly_by_changing_labels() -> None:
     found = weigh_excess({"aa.bb.": 3, "aa.aa.": 97})
     assert found is not None
     assert found.over_repeat.p == pytest.approx((1 / 3) ** 3)
+
+
+def test_chance_is_that_of_all_sums_of_relabelled_prompts() -> None:
+    patterns = {"aa.bb.": 2, "aabb.abbb.": 3, "aa.ab.": 4, "abcd.aabc.": 2, "aa.aa.": 50}
+    sums = {0: Fraction(1)}
+    for name, count in patterns.items():
+        values = floors._relabel(*name.split(".")[:2])
+        for _ in range(count):
+            made: dict[int, Fraction] = {}
+            for (before, chance), value in product(sums.items(), values):
+                whole = before + value
+                made[whole] = made.get(whole, Fraction()) + chance / len(values)
+            sums = made
+    for total in (-1.0, 0.5, 2.0, 4.25):
+        least = round(total * floors._UNIT)
+        exact = sum(chance for whole, chance in sums.items() if whole >= least)
+        assert floors._chance(patterns, total) == pytest.approx(float(exact), rel=1e-9)
+
+
+def test_the_chance_of_many_prompts_is_not_cut_where_it_is_small() -> None:
+    # As many as differ in one arm alone by chance: a fair coin each, by the normal curve.
+    chances = [floors._chance({"aa.bb.": 20_000}, 6_000 + 100 * n) for n in range(-100, 100, 20)]
+    assert chances == sorted(chances, reverse=True)
+    middle = floors._chance({"aa.bb.": 20_000}, 0.0)
+    assert middle == pytest.approx(0.5, abs=0.01)
+    spread = math.sqrt(20_000 / 2)  # 1 in 1 of 3 ways, -1/2 in the others
+    for z in (2.0, 4.0):
+        tail = 1 - NormalDist().cdf(z)
+        assert floors._chance({"aa.bb.": 20_000}, z * spread) == pytest.approx(tail, rel=0.3)
 
 
 def test_as_many_prompts_as_are_asked_for_settle_it_four_times_in_five() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -50,6 +51,13 @@ def test_nothing_that_was_said_is_kept() -> None:
     assert len(found.structure) == 2
     assert not [word for word in ("patients", "Ada", "hiv", "Eve") if word in kept]
     assert Divergence.from_json(json.loads(kept)).kind(0.1) == found.kind(0.1)
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_what_was_not_said_weighs_as_it_did(ended: bool) -> None:
+    theirs = None if ended else 9
+    found = replace(parted(), reference_token=theirs, margin_serving=None, ended=ended)
+    assert hide_answers(found).both_sure(0.1) == found.both_sure(0.1) == ended
 
 
 def test_a_count_of_further_places_is_kept() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 from tests.engine.divergence.conftest import Bench
@@ -10,7 +11,10 @@ from tests.support.checks import finish_check
 from tests.support.completion_engine import Fault
 
 from specdeck.engine.divergence.answers import Answer
-from specdeck.engine.divergence.recheck import compare_passes
+from specdeck.engine.divergence.compare import Divergence
+from specdeck.engine.divergence.prompts import Prompt
+from specdeck.engine.divergence.recheck import ask_target, compare_passes
+from specdeck.engine.divergence.requests import Asker
 
 
 def answer(*tops: dict[int, float]) -> Answer:
@@ -62,3 +66,22 @@ async def test_tokens_too_many_for_one_pass_are_looked_at_one_by_one(bench: Benc
     assert [body for body in engine.asked if isinstance(body.get("prompt"), list)]
     assert data["cases"][0]["class"] == "material"
     assert data["cases"][0]["recheck"]["gap"] == 4.0
+
+
+async def test_under_a_grammar_a_token_below_the_likeliest_ones_is_fed_as_well() -> None:
+    forbidden = {str(token): {"logprob": -0.1 * token, "rank": token} for token in range(1, 6)}
+    fed: list[tuple[int, ...]] = []
+
+    class Target:
+        async def score_tokens(self, tokens: tuple[int, ...], _: int) -> list[Any]:
+            fed.append(tokens)
+            logprob = {70: -9.0, 71: -9.02}[tokens[-1]]
+            return [None, {**forbidden, str(tokens[-1]): {"logprob": logprob, "rank": 40}}]
+
+    asked = Prompt(1, 1, {"prompt": "a", "structured_outputs": {"choice": ["x", "y"]}})
+    said = replace(answer({70: -0.5}), prompt_ids=(8,), token_ids=(70,))
+    found = Divergence(0, 70, 71, margin_serving=0.02, margin_reference=0.02)
+    seen = await ask_target(found, asked, serving=said, reference=cast(Asker, Target()))
+    assert fed == [(8, 70), (8, 71)]
+    assert seen is not None
+    assert seen.gap == pytest.approx(-0.02)

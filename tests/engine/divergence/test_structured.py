@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import time
 import tracemalloc
 from typing import Any
@@ -247,7 +248,7 @@ def test_what_a_grammar_leaves_out_of_a_schema_is_no_rule_of_the_engine(
         ("Summary: .*", "Sum: a", True),
         ("[ab]+", "abc", True),
         ("^[0-9]+$", "12 3", True),
-        (r"(?=a)\w+", "b", True),  # no expression of xgrammar's
+        (r"(?=a)\w+", "b", False),  # no expression of xgrammar's
     ],
 )
 def test_what_a_grammar_lets_through_an_expression_is_no_rule_of_the_engine(
@@ -266,14 +267,22 @@ def test_a_number_that_only_specdeck_refuses_is_no_broken_grammar(number: str) -
     assert violation(asked, answer('{"n": NaN}')) is not None
 
 
-@pytest.mark.parametrize("stop", [{"stop": ["\n"]}, {"stop": "}"}, {"stop_token_ids": [7]}])
-def test_an_answer_that_its_prompt_may_stop_is_judged_as_far_as_it_goes(
-    stop: dict[str, Any],
+def test_a_number_that_was_cut_short_is_not_held_against_its_schema() -> None:
+    asked = prompt(structured_outputs={"json": {"type": "integer", "minimum": 100}})
+    assert violation(asked, answer("12", finish="length")) is None
+    assert violation(asked, answer("12")) is not None
+
+
+def test_without_xgrammar_nothing_of_a_schema_is_known_to_be_enforced(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked = prompt(structured_outputs={"json": SCHEMA}, **stop)
-    assert violation(asked, answer('{"limit": ')) is None
-    assert violation(asked, answer('{"limit": x')) is not None
-    assert violation(prompt(structured_outputs={"json": SCHEMA}), answer('{"limit": ')) is not None
+    monkeypatch.setitem(sys.modules, "xgrammar", None)
+    found = violation(prompt(structured_outputs={"json": DEPENDENT}), answer('{"ü": "ä"}'))
+    assert found is not None
+    assert not found.enforced
+    form = violation(prompt(structured_outputs={"json": DEPENDENT}), answer("I am no JSON"))
+    assert form is not None
+    assert form.enforced
 
 
 def test_a_reference_that_breaks_what_nobody_enforces_hides_no_broken_grammar() -> None:
