@@ -80,13 +80,17 @@ async def test_what_is_posted_is_ascii_whatever_an_engine_said() -> None:
 
 @pytest.mark.parametrize("lie", [drip(head(), every_s=0.05), hang(), endless(b"HTTP/1.1 ", b"x")])
 async def test_a_try_has_a_time_in_all(lie: Lie) -> None:
+    pauses = 0
+
     async def sleep(seconds: float) -> None:
-        pass
+        nonlocal pauses
+        pauses += 1
 
     with LyingEngine({"*": lie}) as server:
         hook = Webhook(Secret(f"{server.url}/hook"), sleep=sleep, try_s=0.2)
         assert "did not answer" in str(await hook.post({"kind": "drift"}))
-        assert len(server.asked) == 3
+        assert pauses == 2  # between three tries
+        assert server.asked  # of a busy machine's tries not all come to be heard
 
 
 @pytest.mark.parametrize("start", [head(), head(("Content-Encoding", "gzip"))])
