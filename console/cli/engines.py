@@ -122,7 +122,7 @@ def access(
     """The engine that a name from `ps`, a URL, `host:port` or a port means.
 
     Raises UsageError for what can be none of them, for a name that no engine has, for
-    https where an engine speaks http, for a variable that is not set and a token file
+    https where a record has http, for a variable that is not set and a token file
     that holds none.
     """
     from specdeck.engine.client.address import engine_url
@@ -163,7 +163,9 @@ def _find_started(engine: str, registry: Registry) -> Record | None:
     if record.life() != "running":
         return None
     if engine.strip().lower().startswith("https://") and not record.url.startswith("https://"):
-        raise UsageError(f"{record.name} speaks http, not https", remedy=f"give {record.url}")
+        raise UsageError(
+            f"`specdeck ps` has {record.name} with http, not https", remedy=f"give {record.url}"
+        )
     return record
 
 

@@ -50,11 +50,16 @@ SECRET: Final[dict[str, str]] = {
 }
 """Engine arguments that would put a secret on a command line, and the way around."""
 
+_NO_TLS = "leave it out: specdeck talks HTTP to the engine; end TLS in front of it"
+
 REFUSED: Final[dict[str, str]] = {
     "config": "put its keys here: specdeck checks one file",
     "headless": "leave it out: specdeck talks to the engine's API server",
     "grpc": "leave it out: specdeck talks HTTP to the engine",
     "uds": "leave it out: specdeck talks HTTP on a port",
+    "ssl_certfile": _NO_TLS,
+    "ssl_keyfile": _NO_TLS,
+    "ssl_ca_certs": _NO_TLS,
 }
 """Engine arguments under which specdeck could not reach the engine it starts."""
 

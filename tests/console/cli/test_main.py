@@ -102,6 +102,19 @@ def test_doctor_names_every_error_of_a_config(tmp_path: Path, capsys: Captured) 
     assert [one["message"].split(": ")[0] for one in found] == [f"{config}:2", f"{config}:3"]
 
 
+@pytest.mark.parametrize("words", [["doctor"], ["run", "--headless"]])
+def test_an_engine_that_would_speak_tls_is_refused_before_it_is_started(
+    words: list[str], tmp_path: Path, capsys: Captured
+) -> None:
+    config = tmp_path / "a.yaml"
+    config.write_text("model: /nowhere\nssl_certfile: tls.crt\nssl_keyfile: tls.key\n")
+    assert outcome([words[0], str(config), *words[1:]]) == 2
+    said = "".join(capsys.readouterr())
+    for name in ("ssl_certfile", "ssl_keyfile"):
+        assert f"`{name}` is not for a config" in said
+    assert "end TLS in front of it" in said
+
+
 def test_run_names_every_error_of_a_config(tmp_path: Path, capsys: Captured) -> None:
     config = tmp_path / "a.yaml"
     config.write_text("model: /nowhere\nspeculative_confg: {}\nmax_num_seqs: many\n")
@@ -274,12 +287,13 @@ def test_an_engine_is_named_as_ps_names_it(
 
 
 @pytest.mark.parametrize("scheme", ["https", "HTTPS"])
-def test_https_to_an_engine_that_speaks_http_is_refused_and_not_asked_in_the_clear(
+def test_https_where_the_record_has_http_is_refused_and_not_asked_in_the_clear(
     scheme: str, registered: Callable[..., Record], capsys: Captured
 ) -> None:
     registered()
     assert outcome(["watch", f"{scheme}://127.0.0.1:9", "--count", "1"]) == 2
-    assert one_line(capsys) == "specdeck: demo speaks http, not https: give http://127.0.0.1:9\n"
+    said = "specdeck: `specdeck ps` has demo with http, not https: give http://127.0.0.1:9\n"
+    assert one_line(capsys) == said
 
 
 def test_an_engine_that_has_ended_says_nothing_of_who_has_its_port(

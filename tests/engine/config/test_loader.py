@@ -126,6 +126,11 @@ def test_vllm_arguments_pass_through_as_given(loaded: Loaded) -> None:
             "c.yaml:2: `uds` is not for a config: leave it out: specdeck talks HTTP on a port",
         ),
         (
+            "model: a/b\nssl_certfile: tls.crt\n",
+            "c.yaml:2: `ssl_certfile` is not for a config: leave it out: specdeck talks HTTP to "
+            "the engine; end TLS in front of it",
+        ),
+        (
             "seed: 1\nmodel: s3://me:hush@store/model\n",
             "c.yaml:2: `model` has a credential in an address, which the engine tells: "
             "give it in the environment, such as HF_TOKEN or AWS_SECRET_ACCESS_KEY",
