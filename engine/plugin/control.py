@@ -251,7 +251,7 @@ class Control:
         before = self._steering.knobs
         touched = self._steering.touched_names(change)
         was = self._steering.pick(touched)
-        undoing = self._steering.undo_breaker(change)
+        undoing = {**self._undo_lease(change, lease), **self._steering.undo_breaker(change)}
         wanted = before.with_change(change)
         if wanted.policy != before.policy and change.policy is None:
             notices += (f"policy {before.policy} → fixed: the operator sets k again",)
@@ -260,6 +260,15 @@ class Control:
         notices += self._turn_breaker(change, was, who)
         found, undo = self._steering.pick(touched), {**was, **undoing} if undoing else None
         return AppliedChange(was, found, self._version, step, notices, undo=undo)
+
+    def _undo_lease(self, change: Change, lease: LeaseRecord | None) -> dict[str, Any]:
+        """What undoing `change` sets over a lease: what that goes back to.
+
+        What it has lent, such as a k that a sweep visits, was to be for a while.
+        """
+        if lease is None:
+            return {}
+        return self._steering.pick(self._steering.touched_names(change, lease.back), lease.back)
 
     def join(self) -> None:
         """Ends what this rank would do on its own: it is one of several that stay alike."""

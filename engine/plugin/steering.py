@@ -320,22 +320,27 @@ class Steering:
         """Whether the breaker has k."""
         return self.runner is not None and self.runner.bypassed
 
-    def touched_names(self, change: Change) -> list[str]:
-        """What `change` asks for, and the policy where a k ends it: undoing wants both."""
-        names = list(change.knobs())
-        ends = self.knobs.with_change(change).policy != self.knobs.policy
+    def touched_names(self, change: Change, knobs: Knobs | None = None) -> list[str]:
+        """What `change` asks for, and the policy where a k ends it: undoing wants both.
+
+        `knobs` are those it is made to, the ones in force without.
+        """
+        names, knobs = list(change.knobs()), knobs or self.knobs
+        ends = knobs.with_change(change).policy != knobs.policy
         return [*names, "policy"] if ends and change.policy is None else names
 
-    def pick(self, names: Iterable[str]) -> dict[str, Any]:
-        """The knobs, the breaker and the parameters called `names`, as they are now."""
+    def pick(self, names: Iterable[str], knobs: Knobs | None = None) -> dict[str, Any]:
+        """The knobs and parameters called `names`, as they are now or in `knobs`; the breaker as
+        it is now."""
+        catalogue = self.configured.with_values(knobs.parameters) if knobs else self.catalogue
         found: dict[str, Any] = {}
         for name in names:
             if name == "breaker":
                 found[name] = "open" if self.bypassed else "closed"
             elif "." in name:
-                found[name] = self.catalogue.value(name)
+                found[name] = catalogue.value(name)
             else:
-                found[name] = getattr(self.knobs, name)
+                found[name] = getattr(knobs or self.knobs, name)
         return found
 
     def undo_breaker(self, change: Change) -> dict[str, str]:

@@ -531,7 +531,8 @@ class AppliedChange:
     trial: Count | None = None
     """The `number` of the trial that this change began; None of a plugin that names none."""
     undo: Knobs | None = None
-    """What takes it back, where that is not `before`: a breaker's word is another then."""
+    """What takes it back, where that may not be `before`: a breaker's word is another then, and
+    over a lease it is what that goes back to."""
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:

@@ -76,6 +76,17 @@ def test_a_change_without_lease_keeps_what_it_sets(control: Control, clock: Cloc
     assert control.state().k == 3
 
 
+def test_the_undo_of_a_change_over_a_lease_is_what_the_lease_goes_back_to(
+    control: Control,
+) -> None:
+    floor = "threshold.draft_acceptance_threshold"
+    control.change(Change(policy="goodput"))
+    control.change(Change(k=2, parameters={floor: 0.5}, lease_s=10, who="ana", origin="sweep"))
+    applied = control.change(Change(k=3, parameters={floor: 0.7}, who="bob"))
+    assert applied.before == {"k": 2, floor: 0.5}
+    assert applied.undo == {"k": 5, "policy": "goodput", floor: 0.6}
+
+
 def test_a_trial_is_not_made_permanent_by_a_change_of_something_else(
     control: Control, clock: Clock
 ) -> None:
