@@ -7,7 +7,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -97,11 +97,12 @@ def open_history(folder: Path, wanted: str) -> History:
 def remove_abandoned(folder: Path, before: float) -> int:
     """Removes the black boxes that nobody has written since `before`, Unix seconds; how many.
 
-    One that a process has open for writing stays.
+    One that a process has open for writing stays, and so does what no recorder writes by its name:
+    a copy that somebody keeps, or no black box at all.
     """
     number = 0
     for path, changed, _ in _files(folder):
-        if changed >= before:
+        if changed >= before or not _is_recorders(path):
             continue
         lock = None
         with suppress(SpecdeckError, OSError):
@@ -114,6 +115,15 @@ def remove_abandoned(folder: Path, before: float) -> int:
         if lock is not None:
             os.close(lock)
     return number
+
+
+def _is_recorders(path: Path) -> bool:
+    """Whether a recorder keeps the black box of the engine it tells of at `path`."""
+    try:
+        with closing(History(path)) as history:
+            return box_path(path.parent, history.url) == path
+    except SpecdeckError:
+        return False
 
 
 def _files(folder: Path) -> Iterator[tuple[Path, float, int]]:

@@ -102,9 +102,11 @@ def busy_readings(count: int) -> list[Reading]:
     )
 
 
-def record(path: Path, readings: Iterable[Reading], *, rows: int = 10, **more: Any) -> BlackBox:
+def record(
+    path: Path, readings: Iterable[Reading], *, url: str = URL, rows: int = 10, **more: Any
+) -> BlackBox:
     """The black box at `path`, open, with these readings in it."""
-    box = open_box(path, URL, name="demo", rows=rows, **more)
+    box = open_box(path, url, name="demo", rows=rows, **more)
     assert box is not None
     for one in readings:
         box.append(one)

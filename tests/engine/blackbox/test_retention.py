@@ -62,14 +62,27 @@ def test_the_file_stays_within_its_size(tmp_path: Path) -> None:
 
 
 def test_boxes_of_engines_that_are_gone_are_removed(tmp_path: Path) -> None:
-    record(box_path(tmp_path, "http://old"), busy_readings(3)).close()
-    written = record(box_path(tmp_path, "http://written"), busy_readings(3))
+    old, live = "http://old", "http://written"
+    record(box_path(tmp_path, old), busy_readings(3), url=old).close()
+    written = record(box_path(tmp_path, live), busy_readings(3), url=live)
     assert len(list_boxes(tmp_path)) == 2
     assert remove_abandoned(tmp_path, 0.0) == 0
     assert remove_abandoned(tmp_path, 1e11) == 1
     assert [one.path for one in list_boxes(tmp_path)] == [written.path]
     assert not list(tmp_path.glob("old*"))
     written.close()
+
+
+def test_what_somebody_keeps_in_the_folder_is_not_removed(tmp_path: Path) -> None:
+    box = box_path(tmp_path, "http://old")
+    record(box, busy_readings(3), url="http://old").close()
+    kept = [tmp_path / "night-of-the-outage.db", tmp_path / "mine.db"]
+    kept[0].write_bytes(box.read_bytes())
+    kept[1].write_text("no black box\n")
+    for path in (box, *kept):
+        os.utime(path, (1.0, 1.0))
+    assert remove_abandoned(tmp_path, 1_000.0) == 1
+    assert sorted(tmp_path.iterdir()) == sorted(kept)
 
 
 def told_cohorts(t: float, chosen: random.Random) -> Cohorts:
@@ -166,7 +179,7 @@ def test_a_black_box_that_was_written_before_it_was_locked_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = box_path(tmp_path, "http://old")
-    record(path, busy_readings(3)).close()
+    record(path, busy_readings(3), url="http://old").close()
     os.utime(path, (1.0, 1.0))
 
     def write_then_lock(at: Path) -> int | None:
