@@ -44,6 +44,10 @@ engine runs and nobody can find it. `exec` keeps pid, session and birth.
 
 KEPT_LOGS = 30
 
+_FORGETS_S = 1.0
+"""Within which who stops an engine from elsewhere removes its record, once the server is killed."""
+_LOOK_S = 0.1
+
 
 class Launch:
     """Starts the engine of one config; `progress` does the work while it is iterated.
@@ -99,6 +103,8 @@ class Launch:
         self._started: StartedEngine | None = None
         self._owner: PortOwner | None = None
         self._ending: StartFailed | None = None
+        self._is_stopped = False
+        """Whether this process has ended it, or begun to."""
 
     async def progress(self) -> AsyncIterator[StartProgress]:
         """Every moment of the start; the last one is ready or failed.
@@ -123,6 +129,8 @@ class Launch:
             last_elapsed=self._last_elapsed,
         ):
             if moment.failed is not None:
+                if await self._is_stopped_elsewhere():
+                    moment = replace(moment, failed="it was stopped from elsewhere")
                 self.failed = moment
                 await self.stop(grace_s=0.0)
             elif moment.ready:
@@ -131,6 +139,18 @@ class Launch:
                 self.record = replace(self.record, ready=time.time())
                 self.unrecorded = self._note_ready(self.record)
             yield moment
+
+    async def _is_stopped_elsewhere(self) -> bool:
+        """Whether another process has ended the server, and removed its record as `stop` does."""
+        code = self.exit_code()
+        if code is None or self.record is None or self._is_stopped:
+            return False
+        ends = time.monotonic() + (_FORGETS_S if code < 0 else 0.0)
+        while not (is_gone := self._registry.is_forgotten(self.record)):
+            if time.monotonic() >= ends:
+                break
+            await asyncio.sleep(_LOOK_S)
+        return is_gone and not self._is_stopped
 
     def _note_ready(self, record: Record) -> str | None:
         """Why its record does not say that it is ready: for that no engine is ended."""
@@ -153,6 +173,7 @@ class Launch:
         on_progress: Callable[[Stopping], None] = lambda _: None,
     ) -> None:
         """Ends every process of the engine; without effect when there is none."""
+        self._is_stopped = True
         if self.record is not None:
             await stop_engine(self.record, self._registry, grace_s=grace_s, on_progress=on_progress)
         if self._guard is not None:

@@ -208,6 +208,10 @@ class Registry:
             self._write(record)
             return True
 
+    def is_forgotten(self, record: Record) -> bool:
+        """Whether nothing lies under its name any more, as once somebody has stopped its engine."""
+        return not os.path.lexists(self._path(record.name))
+
     def all(self) -> tuple[Record | Unreadable, ...]:
         """Every file, by name; a broken one hides no other."""
         if not self._root.is_dir():

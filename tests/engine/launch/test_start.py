@@ -1,5 +1,6 @@
 """A start, with a script in the engine's place."""
 
+import asyncio
 import errno
 import os
 import signal
@@ -13,7 +14,8 @@ import pytest
 from specdeck.engine.config.loader import load
 from specdeck.engine.errors import EngineError, UsageError
 from specdeck.engine.launch.launcher import Launch
-from specdeck.engine.launch.registry import private_file
+from specdeck.engine.launch.registry import Registry, private_file
+from specdeck.engine.launch.stop import stop_engine
 from specdeck.engine.paths import locations
 
 
@@ -118,6 +120,19 @@ async def test_an_engine_that_was_killed_says_how_it_ended(launch: Launch) -> No
     end = launch.exit_error()
     assert "the engine ended: it was killed by SIGKILL" in str(end)
     assert launch.exit_error() is end
+
+
+@pytest.mark.parametrize("launch", [no], indirect=True)
+async def test_a_start_that_somebody_stopped_says_so(launch: Launch, tmp_path: Path) -> None:
+    elsewhere = Registry(locations({"SPECDECK_HOME": str(tmp_path)}).engines)
+    stopping: asyncio.Task[None] | None = None
+    async for _ in launch.progress():
+        if launch.record is not None and stopping is None:
+            stopping = asyncio.create_task(stop_engine(launch.record, elsewhere, grace_s=-1.0))
+    assert stopping is not None
+    await stopping
+    said = "the engine did not start: it was stopped from elsewhere"
+    assert str(launch.failure()) == said
 
 
 @pytest.mark.parametrize("launch", [no], indirect=True)
