@@ -20,8 +20,10 @@ from specdeck.engine.launch.registry import private_file
 from specdeck.engine.protocol.messages import (
     EXACT_VARIABLE,
     IN_RESPONSES_VARIABLE,
+    LOOKS,
     MASK_VARIABLE,
     ORCHESTRATION_VARIABLE,
+    PREFIX,
     TIERS_VARIABLE,
     TOKEN_FILE_VARIABLE,
     TOKEN_VARIABLE,
@@ -41,6 +43,9 @@ _OPERATORS = re.compile(
     r"|SPECDECK_([A-Za-z0-9_]+_)?API_KEY"
 )
 """Variables for specdeck alone: tokens and keys of other engines, and who is told of alerts."""
+
+_UNLOGGED = ",".join(("/metrics", *(f"{PREFIX}/{name}" for name in LOOKS)))
+"""What is asked every second or so, and would be most of the log of an idle engine."""
 
 _DEFAULT_SEQS = 256
 """The end of a schedule when max_num_seqs is vLLM's to choose: it carries the last tier on."""
@@ -107,6 +112,8 @@ def engine_arguments(
         args.setdefault("enable_per_request_metrics", True)
     if "allowed_origins" in accepted:  # some vLLMs let any web page read a keyless engine
         args.setdefault("allowed_origins", [])
+    if "disable_access_log_for_endpoints" in accepted:
+        args.setdefault("disable_access_log_for_endpoints", _UNLOGGED)
     speculative = config.speculative
     if speculative is not None:
         if "per_request_spec_decode_metrics" in accepted:

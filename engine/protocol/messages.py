@@ -39,6 +39,8 @@ PROTOCOL = 1
 """Raised when a reply changes its meaning; a client refuses a newer one."""
 
 PREFIX = "/v1/specdeck"
+LOOKS = ("state", "steps", "tuning", "cohorts", "requests", "facts")
+"""The routes under it that change nothing: consoles and recorders ask some every second."""
 TOKEN_HEADER = "X-Specdeck-Token"
 TOKEN_FILE_VARIABLE = "SPECDECK_ADMIN_TOKEN_FILE"
 """Names the environment variable that tells the plugin where its admin token lies."""

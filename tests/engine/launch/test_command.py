@@ -118,11 +118,22 @@ def test_no_web_page_may_read_the_engine_unless_the_config_says_so(tmp_path: Pat
     assert after(line, "--allowed-origins") == '["https://desk.example"]'
 
 
+def test_what_consoles_ask_all_the_time_is_not_logged_unless_the_config_says_so(
+    tmp_path: Path,
+) -> None:
+    flag = "--disable-access-log-for-endpoints"
+    unlogged = after(words(tmp_path, EAGLE), flag).split(",")
+    assert {"/metrics", "/v1/specdeck/state"} <= set(unlogged)
+    assert "/v1/specdeck/control" not in unlogged
+    assert after(words(tmp_path, EAGLE + f"{flag[2:].replace('-', '_')}: ''\n"), flag) == ""
+
+
 def test_metrics_that_a_vllm_does_not_know_are_not_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_text("model: a/b\n")
     line = build_argv(load(path, accepted=frozenset({"model"})), python="py", host="h", port=1)
     assert "--enable-per-request-metrics" not in line
+    assert "--disable-access-log-for-endpoints" not in line
 
 
 def scheduled(folder: Path, text: str, **more: Any) -> list[list[int]] | None:

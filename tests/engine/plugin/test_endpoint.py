@@ -32,6 +32,7 @@ from specdeck.engine.protocol.cohorts import Cohorts
 from specdeck.engine.protocol.messages import (
     EXACT_VARIABLE,
     IN_RESPONSES_VARIABLE,
+    LOOKS,
     PREFIX,
     TOKEN_FILE_VARIABLE,
     TOKEN_HEADER,
@@ -172,6 +173,13 @@ async def test_one_engine_is_changed_as_it_is_asked(ask: Asking) -> None:
     assert cores.changed == [{"k": 3}]
     state = (await ask(cores)).json()
     assert state["capabilities"] == STATE["capabilities"]
+
+
+def test_the_routes_that_engines_do_not_log_are_those_that_change_nothing() -> None:
+    app = fastapi.FastAPI(openapi_url=None)
+    SpecdeckEndpoint().attach_router(app)
+    reads = {route.path for route in app.routes if route.methods == {"GET"}}
+    assert reads == {f"{PREFIX}/{name}" for name in LOOKS}
 
 
 @pytest.mark.parametrize(
