@@ -180,7 +180,11 @@ async def run_console(app: Console, engines: Sequence[MonitoredEngine]) -> int:
     }
     try:
         with wake_at_signals(loop):
-            await app.run_async()
+            # Ctrl-C while the console was imported has asyncio cancel this at its first wait: here,
+            # with the terminal not taken yet.
+            await asyncio.sleep(0)
+            if not signalled:
+                await app.run_async()
     except OSError:
         if not signalled:  # a terminal that hung up cannot be restored either
             raise

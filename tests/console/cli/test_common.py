@@ -5,7 +5,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
@@ -17,6 +18,7 @@ from specdeck.console.cli.crash import Crash
 from specdeck.console.cli.first_and_last import INTERRUPTED
 from specdeck.console.cli.output import print_lines
 from specdeck.console.cli.signals import SIGNALS
+from specdeck.engine.client import event_loop
 from specdeck.engine.errors import NoMemory
 from specdeck.engine.paths import locations
 from specdeck.engine.store.audit import Action, AuditLog
@@ -277,6 +279,48 @@ async def test_a_console_that_ends_by_itself_has_failed(
     monkeypatch.setenv("SPECDECK_HOME", str(tmp_path))
     with pytest.raises(Crash, match="nothing had told it to"):
         await run_console(cast(Console, CancelledConsole()), [])
+
+
+class UndrawnConsole(CancelledConsole):
+    """Is told to end before it begins."""
+
+    async def run_async(self) -> None:
+        raise AssertionError("it takes the terminal")
+
+
+@pytest.fixture
+def python_handlers() -> Iterator[None]:
+    """Signals are handled as at the start of Python, until the end of the test."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("python_handlers")
+def test_ctrl_c_before_the_console_begins_leaves_the_terminal_alone() -> None:
+    async def work() -> int:
+        signal.raise_signal(signal.SIGINT)  # while it is imported, say
+        return await run_console(cast(Console, UndrawnConsole()), [])
+
+    with pytest.raises(KeyboardInterrupt):
+        event_loop.run(work())
+
+
+@pytest.mark.usefixtures("python_handlers")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_as_the_console_begins_leaves_the_terminal_alone(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def wake(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+        signal.raise_signal(number)  # the handlers are in place
+        yield
+
+    monkeypatch.setattr("specdeck.console.cli.common.wake_at_signals", wake)
+    work = run_console(cast(Console, UndrawnConsole()), [])
+    assert event_loop.run(work) == INTERRUPTED
 
 
 class ThreadlessConsole(CancelledConsole):

@@ -16,8 +16,11 @@ import pytest
 from tests.support.command import PATIENCE_S, Command
 from tests.support.http_engine import HttpEngine, serve_engine
 from tests.support.lying_engine import Asked, LyingEngine, Part, Pause
+from tests.support.pseudo_terminal import PseudoTerminal
+from tests.support.readings import reading
 
 from specdeck.console.cli.main import outcome
+from specdeck.engine.metrics.recording import reading_as_json
 
 Captured = pytest.CaptureFixture[str]
 
@@ -293,6 +296,23 @@ def test_a_signal_in_the_midst_of_an_import_ends_as_interrupted(
     process = watching([sys.executable, "-c", EARLY, module, number, "watch", AWAY], home)
     out, said = process.communicate(timeout=60)
     assert (process.returncode, out, said) == (130, "", "")
+
+
+@pytest.mark.parametrize("words", [["attach", AWAY], ["replay", "played.jsonl"], ["demo"]], ids=str)
+def test_a_signal_while_the_console_is_imported_ends_it_before_it_draws(
+    words: list[str], home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("played.jsonl").write_text(json.dumps(reading_as_json(reading(0))) + "\n")
+    line = [sys.executable, "-c", EARLY, "specdeck.console.app", "SIGINT", *words]
+    terminal, seen = PseudoTerminal(line, Command(home).environment), b""
+    try:
+        while (part := terminal.read(1.0)) or terminal.process.poll() is None:
+            seen += part
+        said = [line for line in seen.splitlines() if not line.startswith(b"notice: ")]
+        assert (terminal.process.wait(60), said) == (130, [])
+    finally:
+        terminal.close()
 
 
 LATE = """
