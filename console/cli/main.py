@@ -175,6 +175,8 @@ def outcome(arguments: Sequence[str]) -> int:
     except OSError as error:
         failure, trace = _from_system(error), traceback.format_exc()
     except Exception as error:  # noqa: BLE001  # the last line of defence: no traceback unasked
+        if _is_interruption(error):
+            return INTERRUPTED
         failure, trace = find_shortage(error) or _defect(error), traceback.format_exc()
     from specdeck.console.cli.typed_credentials import TypedCredentials  # of failures alone
 
@@ -230,6 +232,28 @@ def _is_folder_gone() -> bool:
     except OSError:
         return True
     return False
+
+
+def _is_interruption(error: Exception) -> bool:
+    """Whether a library has made an error of its own of a signal's exception.
+
+    Python does where the body of a class is cut short, and keeps it as the cause; what pydantic
+    makes as it builds a schema has its name in the text alone.
+
+    >>> _is_interruption(ValueError('Error building "str" validator: KeyboardInterrupt: '))
+    True
+    >>> _is_interruption(ValueError("no number"))
+    False
+    """
+    causes: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and cause not in causes:  # an error may be raised from itself
+        causes.append(cause)
+        cause = cause.__cause__
+    return any(
+        isinstance(one, KeyboardInterrupt) or KeyboardInterrupt.__name__ in str(one)
+        for one in causes
+    )
 
 
 def _defect(error: Exception) -> SpecdeckError:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic_core import SchemaValidator, core_schema
 
 from specdeck.console.cli.main import COMMANDS, outcome
 from specdeck.console.cli.processes import StopReporter
@@ -487,3 +488,34 @@ def test_debug_quotes_nothing_of_a_config_with_a_fault(
     said = capsys.readouterr()
     assert "not valid YAML" in said.err
     assert "hunter2" not in said.err + said.out
+
+
+class Interrupted:
+    """A signal comes as it is described."""
+
+    def __repr__(self) -> str:
+        raise KeyboardInterrupt
+
+
+class InterruptedField:
+    """The same as the class that it is part of is made."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        raise KeyboardInterrupt
+
+
+def build_schema() -> None:
+    SchemaValidator(core_schema.with_default_schema(core_schema.literal_schema([Interrupted()])))
+
+
+def build_class() -> None:
+    type("Built", (), {"field": InterruptedField()})
+
+
+@pytest.mark.parametrize("build", [build_schema, build_class])
+def test_a_signal_of_which_a_library_makes_another_error_has_interrupted(
+    build: Callable[[], None], monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.setattr(Registry, "find", lambda self, text: build())
+    assert outcome(["stop", "demo"]) == 130
+    assert capsys.readouterr() == ("", "")
