@@ -233,7 +233,7 @@ class EngineScreen(Screen[None]):
         controller, index = self.controller, self.controller.selected
         obstacle = controller.find_obstacle(Change(k=0, trial_s=1.0))
         if obstacle is not None:
-            controller.tell(obstacle.line(), "warn")
+            controller.refuse(obstacle.line())
             self.say(obstacle.line(), bad=True)
             self.drop_what_is_typed()
             return
@@ -406,7 +406,7 @@ class SteeringScreen(EngineScreen):
         if self.track.recorded:
             controller.wish(Change())
         elif controller.engine.armed:
-            controller.tell("control is armed already", "muted", kind="control")
+            controller.refuse("control is armed already", "muted", kind="control")
         else:
             controller.arm()
 

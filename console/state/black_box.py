@@ -249,9 +249,9 @@ def _bare_mark(t: float, mark: Mark) -> BoxEvent:
 
 
 def _newer_than(last: Event | None, events: tuple[Event, ...]) -> Iterator[Event]:
-    """The events after `last`, the newest first."""
+    """The events after `last`, the newest first; one that is told again is none."""
     for event in reversed(events):
-        if event is last:
+        if last is not None and event.original is last.original:
             return
         yield event
 

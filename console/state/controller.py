@@ -219,6 +219,11 @@ class Controller:
         index = self.selected if index is None else index
         self.put(index, self.tracks[index].add_event(self.clock(), text, tone, kind=kind))
 
+    def refuse(self, why: str, tone: Tone = "warn", *, kind: EventKind = "other") -> None:
+        """Say why a key does nothing; said once more, it is one event."""
+        index = self.selected
+        self.put(index, self.tracks[index].add_refusal(self.clock(), why, tone, kind=kind))
+
     def start(self) -> None:
         """Follow every engine, from the first call on."""
         if self._is_started:
@@ -327,7 +332,7 @@ class Controller:
         try:
             self.engine.arm()
         except SpecdeckError as error:
-            self.tell(error.line(), "warn")
+            self.refuse(error.line())
             return
         said = "control armed: every change is recorded and can be undone"
         self.tell(said, "accent", kind="control")
@@ -374,7 +379,7 @@ class Controller:
         index = self.selected
         obstacle = self.find_obstacle(want)
         if obstacle is not None:
-            self.tell(obstacle.line(), "warn")
+            self.refuse(obstacle.line())
             return False
         self.put(index, add_wish(self.tracks[index], want))
         self._ask(index)
@@ -557,11 +562,11 @@ class Controller:
         want = history.latest
         if want is None:
             self.tracks[index] = replace(track, undo=history)
-            self.tell(history.explain_empty(), "muted")
+            self.refuse(history.explain_empty(), "muted")
             return
         obstacle = self.find_obstacle(want)
         if obstacle is not None:
-            self.tell(obstacle.line(), "warn")
+            self.refuse(obstacle.line())
             return
         doubt = history.find_doubt(track.in_force, self._key_label)
         if doubt is None:

@@ -85,6 +85,15 @@ class Event:
     """None where it tells of no change."""
     kind: EventKind = "other"
     """What it is about."""
+    times: int = 1
+    """How often it was told."""
+    first: Event | None = None
+    """As it was told the first time; None where it was told once."""
+
+    @property
+    def original(self) -> Event:
+        """As it was told the first time."""
+        return self.first or self
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +227,25 @@ class Track:
             line = f"{line[: LONGEST_EVENT - 1]}…"
         event = Event(t, line, tone, cause, kind or _kind_of(cause))
         return replace(self, events=(*self.events, event)[-EVENTS:])
+
+    def add_refusal(
+        self, t: float, text: str, tone: Tone = "warn", *, kind: EventKind = "other"
+    ) -> Track:
+        """The same with why a key did nothing; the latest event counts it where that says so.
+
+        A key that is held would push all else out of the list.
+        """
+        told = self.add_event(t, text, tone, kind=kind)
+        if not self.events:
+            return told
+        latest, new = self.events[-1], told.events[-1]
+        first = latest.original
+        if replace(new, t=first.t) != first:
+            return told
+        times = latest.times + 1
+        counted = f"{first.text} · {times} times"
+        again = replace(first, t=t, text=counted, times=times, first=first)
+        return replace(self, events=(*self.events[:-1], again))
 
     def add_mark(self, label: str, kind: EventKind = "change") -> Track:
         """The same with a mark at the latest reading, where the last change wins."""

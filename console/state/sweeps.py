@@ -63,7 +63,7 @@ class Sweeps:
         client = controller.find_client(index)
         obstacle = controller.find_obstacle(Change(k=0))
         if obstacle is not None:
-            controller.tell(obstacle.line(), "warn")
+            controller.refuse(obstacle.line())
         if obstacle is not None or client is None:  # a recording is an obstacle already
             return False
         sweeper = self._sweepers[index] = _Sweeper()

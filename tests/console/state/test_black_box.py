@@ -33,7 +33,7 @@ from specdeck.engine.protocol.cohorts import (
     Cohorts,
     no_counts,
 )
-from specdeck.engine.protocol.messages import LastChange
+from specdeck.engine.protocol.messages import Change, LastChange
 from specdeck.engine.protocol.tuning import Tuning
 
 WORDS = ("4-15", "0%", "4-15", "none", "none", "greedy", "no", "stop")
@@ -428,3 +428,16 @@ async def test_other_black_boxes_go_by_a_time_that_many_readings_tell(
     await session.follow()
     with session.past():
         assert other.exists() == stays
+
+
+async def test_a_refusal_that_is_told_again_is_recorded_once(tmp_path: Path) -> None:
+    session = Session(tmp_path, readings(2))
+    await session.follow()
+    for n in range(60):
+        session.now = START + n
+        session.controller.wish(Change(k=9))
+    session.controller.tell("load profile hard", "accent", kind="load")
+    with session.past() as history:
+        refused, *others = history.events(0, 1e11)
+        assert (refused.t, refused.text[:13]) == (START, "k_max is 5: t")
+        assert [one.text for one in others] == ["load profile hard"]

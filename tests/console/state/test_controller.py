@@ -779,3 +779,17 @@ async def test_a_sweep_that_is_stopped_before_it_began_asks_nothing(
     await tasks.rest()
     assert not controller.track.is_sweeping
     assert said(controller) == []
+
+
+async def test_a_key_that_is_refused_again_and_again_is_one_event(
+    tasks: Tasks, steered: SteeredEngine
+) -> None:
+    controller = steered(ListedEngine(readings(2)))
+    await tasks.rest()
+    why = "k_max is 5: the engine's buffers are sized by it: start it with num_speculative_tokens 9"
+    for _ in range(60):
+        controller.wish(Change(k=9))
+    assert said(controller) == [f"{why} · 60 times"]
+    controller.wish(Change(k=-1))
+    controller.wish(Change(k=9))
+    assert said(controller)[1:] == ["k is 0 already: + drafts again", why]
