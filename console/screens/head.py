@@ -144,14 +144,16 @@ def _requested_k(track: Track) -> str:
 
 
 def brief_control(track: Track) -> Row:
-    """The same for a narrow screen: requested, applied and observed k, and the mode."""
+    """The same for a narrow screen: requested, applied and observed k, and what is out of the
+    ordinary, or the mode."""
     state = track.known
     tone: Tone = "muted" if track.state is None else "strong"
     told = () if state is None else (Cell(_requested_k(track), tone), Cell(str(state.k), tone))
     left = (Cell(" k ", "strong"), *join_cells((*told, observed_k(track))))
     if state is None:
         return Row(left)
-    return Row(left, (*_modes(track)[0][:1], Cell(" ")), shorter=((),))
+    right, *shorter = _modes(track, _BRIEF)
+    return Row(left, right, shorter=tuple(shorter))
 
 
 def observed_k(track: Track) -> Cell:
@@ -183,8 +185,15 @@ def k_max_of(track: Track) -> int | None:
     return None if figures.sample is None else figures.sample.k_max
 
 
-def _modes(track: Track) -> tuple[Cells, ...]:
-    """Mode, policy and what is out of the ordinary, the longest first, the last one empty."""
+_BRIEF = 2
+"""The first line without the way back and a policy that chooses nothing."""
+
+
+def _modes(track: Track, first: int = 0) -> tuple[Cells, ...]:
+    """Mode, policy and what is out of the ordinary, the longest first, the last one empty.
+
+    Lines before `first` are left out.
+    """
     state = track.known
     if state is None:
         return ((Cell("mode ", "muted"), BLANK, Cell(" ")), ())
@@ -200,7 +209,7 @@ def _modes(track: Track) -> tuple[Cells, ...]:
         shortest,
         breaker or shortest,
     )
-    lines = tuple((*join_cells(cells), Cell(" ")) for cells in dict.fromkeys(choices))
+    lines = tuple((*join_cells(cells), Cell(" ")) for cells in dict.fromkeys(choices[first:]))
     shown = lines if track.state is not None else tuple(map(fade, lines))
     return (*shown, ())
 

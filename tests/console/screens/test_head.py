@@ -5,15 +5,16 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+import pytest
 from rich.style import Style
 from tests.support.readings import DOWN, STATE, URL, reading
 
-from specdeck.console.screens.head import notice, title
+from specdeck.console.screens.head import brief_control, notice, title
 from specdeck.console.state.engine_state import FingerprintNames, Track, fold_reading
 from specdeck.console.state.tuning import LeftKnobs
 from specdeck.console.widgets.text import row_strip
 from specdeck.engine.metrics.window import Window
-from specdeck.engine.protocol.messages import LastChange
+from specdeck.engine.protocol.messages import Breaker, LastChange, Policy
 
 
 def words(track: Track) -> str:
@@ -76,3 +77,23 @@ def test_the_wait_for_cpus_goes_before_the_name_and_the_light_of_an_engine() -> 
     assert drawn(40).startswith(" specdeck  demo ")
     assert drawn(40).endswith(" ≠ pin: path  ● up ")
     assert drawn(20) == " specdeck  demo ● up"
+
+
+@pytest.mark.parametrize(
+    ("width", "policy", "breaker", "shown"),
+    [
+        (70, "fixed", "closed", "speculate"),
+        (70, "fixed", "open", "speculate · breaker open"),
+        (70, "goodput", "half-open", "speculate · policy goodput · breaker half-open"),
+        (40, "goodput", "closed", "speculate · goodput"),
+        (40, "goodput", "open", "breaker open"),
+        (36, "fixed", "open", "breaker open"),
+    ],
+)
+def test_a_narrow_screen_has_the_breaker_beside_k(
+    width: int, policy: Policy, breaker: Breaker, shown: str
+) -> None:
+    state = replace(STATE, policy=policy, breaker=breaker)
+    row = brief_control(fold_reading(Track("demo", URL), reading(1, state)))
+    drawn = row_strip(row, width, lambda tone: Style()).text
+    assert drawn.removeprefix("".join(cell.text for cell in row.left)).strip() == shown
