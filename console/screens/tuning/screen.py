@@ -12,7 +12,8 @@ from specdeck.console.screens import head
 from specdeck.console.screens.engine_screen import DetailScreen, SteeringScreen
 from specdeck.console.screens.tuning import view
 from specdeck.console.screens.tuning.curve import curve
-from specdeck.console.widgets.cells import heading
+from specdeck.console.state.engine_state import Track
+from specdeck.console.widgets.cells import Cell, Row, heading
 from specdeck.console.widgets.charts import CurveBars
 from specdeck.console.widgets.text import Feed, Line, Notice
 
@@ -46,6 +47,7 @@ class TuningScreen(DetailScreen, SteeringScreen):
             with Vertical(id="right"):
                 yield Line(id="feed-heading")
                 yield Feed(id="feed")
+        yield Line(id="latest", classes="-empty")
         yield Line(id="footer")
 
     def on_mount(self) -> None:
@@ -90,6 +92,16 @@ class TuningScreen(DetailScreen, SteeringScreen):
             bars.styles.height = min(bars.lines, max(_LEAST, self.size.height - _BELOW))
             self.query_one("#status", Feed).rows = view.status(track, self.key_label)
             self.query_one("#feed", Feed).rows = view.feed(track, local, controller.who)
+            self._show_latest(track, narrow=narrow)
+
+    def _show_latest(self, track: Track, *, narrow: bool) -> None:
+        """The latest event, where what moved k has no room: it may be why a key did nothing."""
+        below, line = self.query_one("#below"), self.query_one("#latest", Line)
+        latest = track.events[-1:] if narrow else ()
+        line.row = Row(tuple(Cell(f" {one.text}", one.tone) for one in latest))
+        # A heading over nothing is of no use.
+        room = below.region.height + line.region.height
+        self.query_one("#status-heading").display = room > 2 or not latest
 
     def action_select(self, index: int) -> None:
         """Show the engine at `index`."""

@@ -421,6 +421,20 @@ async def test_read_only_says_how_to_arm(tuned: MakeTuned, monkeypatch: pytest.M
     assert changes == []
 
 
+@pytest.mark.parametrize("size", [(80, 10), (60, 20), (40, 10)])
+async def test_why_a_key_did_nothing_is_said_where_what_moved_k_has_no_room(
+    size: tuple[int, int], tuned: MakeTuned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PAUSE, 0.0)
+    app, _, _ = tuned()
+    async with app.run_test(size=size) as pilot:
+        await opened(pilot)
+        await press(pilot, "9")
+        await settle(pilot)
+        assert " k_max is 5: the engine's" in screen_text(app)
+        assert app.screen.query_one("#status").region.height > 0
+
+
 async def test_a_trial_is_asked_for_with_what_the_dialog_says(
     kit: type[Kit], tuned: MakeTuned
 ) -> None:
