@@ -47,6 +47,7 @@ from specdeck.console.screens.live.screen import LiveScreen
 from specdeck.console.settings import Settings
 from specdeck.console.state.controller import Controller, Load, Task
 from specdeck.console.state.past import SILENCE_S
+from specdeck.console.state.pending import describe_left
 from specdeck.console.state.timeline import Histories, Timeline
 from specdeck.console.state.watches import EngineWatches
 from specdeck.console.widgets.format import LocalTime
@@ -369,8 +370,14 @@ class Console(App[str]):
 
         `on_wait` is given a line that says for what, unless that is soon done. What takes longer
         than `LEAVE_S`, or than the patience of who calls `hurry`, is cut short: the lease of a
-        sweep gives k back then.
+        sweep gives k back then. `parting` has what no engine has answered by then.
         """
+        await self._end_work(on_wait)
+        if self.return_value != "stop":
+            left = ((one.name, describe_left(one)) for one in self.controller.tracks)
+            self.parting = (*self.parting, *(f"{name}: {said}" for name, said in left if said))
+
+    async def _end_work(self, on_wait: Callable[[str], None]) -> None:
         ends = {asyncio.create_task(_wait_for(one)): one.group for one in self.workers}
         if not ends:
             return

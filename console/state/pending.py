@@ -121,11 +121,29 @@ def describe_sent(sent: Sent) -> str:
     >>> describe_sent(Sent(Change(k=3)))
     'the engine has not answered k 3'
     """
-    asked = sent.asked
-    if asked.cancel:
+    if sent.asked.cancel:
         return "the engine has not answered yet: the trial is being taken back"
-    what = "the trial" if asked.trial_s is not None else format_changes({}, asked.knobs())
-    return f"the engine has not answered {what}"
+    return f"the engine has not answered {_name_wish(sent.asked)}"
+
+
+def _name_wish(wish: Change) -> str:
+    return "the trial" if wish.trial_s is not None else format_changes({}, wish.knobs())
+
+
+def describe_left(track: Track) -> str | None:
+    """What is left without an answer where the console ends now; None where all has one.
+
+    >>> describe_left(add_wish(Track("a", "http://a"), Change(k=3)))
+    'not sent: k 3'
+    """
+    sent, want = track.sent, track.want
+    if sent is not None:
+        said = f"not known whether it was changed: {describe_sent(sent)}"
+        has_more = want != sent.asked or sent.undo
+        return f"{said}; what was asked for since was not sent" if has_more else said
+    if want is None:
+        return None
+    return f"not sent: {'taking the trial back' if want.cancel else _name_wish(want)}"
 
 
 def undo_sent(track: Track, sent: Sent) -> Track:

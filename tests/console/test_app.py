@@ -1230,6 +1230,42 @@ async def test_an_incident_is_of_the_moment_that_is_looked_at(
     assert any(line.startswith("writing ") and line.endswith("to now") for line in told)
 
 
+SENT = "demo: not known whether it was changed: the engine has not answered k 4"
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ("4", [SENT]),
+        ("43", [f"{SENT}; what was asked for since was not sent"]),
+        ("4z", [f"{SENT}; what was asked for since was not sent"]),
+        ("", []),
+    ],
+)
+async def test_leaving_says_what_the_engine_has_not_answered(
+    kit: type[Kit], console: MakeConsole, keys: str, said: list[str]
+) -> None:
+    engine = kit.engine(kit.run(3))
+    engine.answer.clear()
+    app = console(engine)
+    async with run(app) as pilot:
+        await press(pilot, *keys)
+    await app.finish_work()
+    assert list(app.parting) == said
+
+
+async def test_an_engine_that_is_stopped_on_leaving_has_nothing_to_answer(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    engine = kit.engine(kit.run(3))
+    engine.answer.clear()
+    app = console(engine, owned=True)
+    async with run(app) as pilot:
+        await press(pilot, "4", "q", "s")
+    await app.finish_work()
+    assert app.parting == ()
+
+
 @pytest.mark.parametrize("is_cut", [False, True])
 async def test_leaving_waits_for_an_incident_file_and_says_what_came_of_it(
     kit: type[Kit], console: MakeConsole, tmp_path: Path, is_cut: bool
