@@ -86,9 +86,14 @@ def locations(environment: Mapping[str, str]) -> Locations:
     from platformdirs import PlatformDirs  # reads the environment of this process
 
     dirs = PlatformDirs("specdeck", appauthor=False)
-    return Locations(
-        dirs.user_state_path, dirs.user_cache_path, dirs.user_data_path, dirs.user_config_path
-    )
+    try:
+        return Locations(
+            dirs.user_state_path, dirs.user_cache_path, dirs.user_data_path, dirs.user_config_path
+        )
+    except RuntimeError:  # as in a container, for a user that it does not know
+        raise UsageError(
+            "this user has no home folder", remedy=f"set HOME, or {HOME_VARIABLE} to a folder"
+        ) from None
 
 
 def private(folder: Path) -> Path:

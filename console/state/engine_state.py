@@ -12,7 +12,6 @@ from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.metrics.reading import Presence, Reading
 from specdeck.engine.metrics.window import Window, between
 from specdeck.engine.protocol.messages import (
-    AppliedChange,
     Change,
     EngineState,
     Mode,
@@ -527,12 +526,11 @@ def _take_ours(track: Track, old: EngineState, state: EngineState, t: float) -> 
     if asked is None or last is None:
         return None
     # After the first paint: it brings what changes are made with.
-    from specdeck.engine.operations.change import is_made
+    from specdeck.engine.operations.change import as_applied, is_made
 
     if not is_made(asked, old.version, state):
         return None
-    before = {name: last.before[name] for name in last.after if name in last.before}
-    made = AppliedChange(before, dict(last.after), state.version, state.step)
+    made = as_applied(last, asked, state)
     said = f"{format_changes(made.before, made.applied)}: made late, as asked for here"
     cause = Cause(asked.origin, None, asked.reason, last.t)
     track = replace(track, undo=track.undo.add(asked, made, track.in_force))

@@ -38,6 +38,7 @@ from specdeck.engine.protocol.messages import (
     AppliedChange,
     Change,
     EngineState,
+    LastChange,
 )
 from specdeck.engine.text import format_value
 
@@ -400,14 +401,24 @@ async def _find_outcome(
             if look.state.instance != known.instance:
                 return None  # the engine forgot it
             if (last := look.state.last_change) and is_made(change, known.version, look.state):
-                before = {name: last.before[name] for name in last.after if name in last.before}
-                state = look.state
-                return AppliedChange(before, dict(last.after), state.version, state.step, (LOST,))
+                return replace(as_applied(last, change, look.state), notices=(LOST,))
         elif isinstance(look, Unauthorized | Unsupported):
             return None
         if clock() >= until:
             return None
     return None
+
+
+def as_applied(last: LastChange, change: Change, state: EngineState) -> AppliedChange:
+    """What the engine says of `change`, which it made as its `last` one and did not answer.
+
+    Of all its knobs those that were asked for, or that moved with them.
+    """
+    asked, was, present = change.knobs(), last.before, last.after
+    names = [name for name in present if name in asked or was.get(name) != present[name]]
+    before = {name: was[name] for name in names if name in was}
+    applied = {name: present[name] for name in names}
+    return AppliedChange(before, applied, state.version, state.step)
 
 
 def is_made(change: Change, version: int, state: EngineState) -> bool:

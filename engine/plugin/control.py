@@ -438,6 +438,9 @@ class Control:
         if knobs != ended:
             self._turns += 1
             was, present = ended.as_dict(), knobs.as_dict()
+            # What was set for the first time was as the engine was started with it.
+            first = [name for name in knobs.parameters if name not in was]
+            was |= {name: self._steering.configured.value(name) for name in first}
             self._last_change = LastChange(self._wall(), who, reason, was, present, origin)
         return notices
 

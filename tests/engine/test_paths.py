@@ -29,6 +29,17 @@ def test_what_is_no_folder_is_an_error(tmp_path: Path) -> None:
             private(folder)
 
 
+def test_a_user_without_a_home_is_told_to_name_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home(path: str) -> str:
+        return path
+
+    for name in [one for one in os.environ if one.startswith("XDG_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(os.path, "expanduser", no_home)
+    with pytest.raises(UsageError, match="no home folder"):
+        locations({})
+
+
 def test_the_home_of_nobody_is_one_line() -> None:
     with pytest.raises(UsageError, match="SPECDECK_HOME"):
         locations({"SPECDECK_HOME": "~nobody-of-this-name/deck"})

@@ -34,11 +34,12 @@ from specdeck.engine.operations.change import (
     Look,
     Proof,
     ReadingFeed,
+    as_applied,
     make_change,
     poll,
 )
 from specdeck.engine.operations.record import NotRecorded
-from specdeck.engine.protocol.messages import AppliedChange, Change, EngineState
+from specdeck.engine.protocol.messages import AppliedChange, Change, EngineState, LastChange
 from specdeck.engine.store.audit import Action
 
 URL = "http://engine:8000"
@@ -265,6 +266,17 @@ async def test_a_change_whose_reply_is_lost_is_found_in_the_state_and_in_the_aud
     assert [(one.before, one.after, one.observed) for one in engine.log.actions] == [
         ({"k": 5}, {"k": 3}, 3.0)
     ]
+
+
+def test_of_a_change_that_is_found_in_the_state_those_knobs_are_told_that_it_turned(
+    state: State,
+) -> None:
+    knobs = {"k": 5, "mode": "speculate", "policy": "goodput", "breaker.windows": 3}
+    last = LastChange(1.0, "ana", None, knobs, {**knobs, "policy": "fixed", "breaker.windows": 7})
+    asked = Change(k=5, parameters={"breaker.windows": 7})
+    found = as_applied(last, asked, state(version=8))
+    assert found.before == {"k": 5, "policy": "goodput", "breaker.windows": 3}
+    assert found.applied == {"k": 5, "policy": "fixed", "breaker.windows": 7}
 
 
 @pytest.mark.parametrize("meanwhile", [None, "bob"])

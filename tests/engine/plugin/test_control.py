@@ -123,6 +123,16 @@ def test_the_state_survives_the_wire(control: Control) -> None:
     assert type(state).from_json({**state.as_json(), "from_a_newer_plugin": 1}) == state
 
 
+def test_the_last_change_tells_what_a_parameter_was_that_is_set_for_the_first_time(
+    control: Control,
+) -> None:
+    for value, before in ((0.1, 0.015), (0.2, 0.1)):
+        control.change(Change(parameters={"goodput.margin": value}, who="ana"))
+        last = control.state().last_change
+        assert last is not None
+        assert (last.before["goodput.margin"], last.after["goodput.margin"]) == (before, value)
+
+
 def test_a_change_that_fails_half_way_is_taken_back_whole(
     control: Control, engine: FakeCore
 ) -> None:
