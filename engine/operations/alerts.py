@@ -208,14 +208,15 @@ class AcceptanceAlarm:
             is_drafting = is_more or window.drafts or window.drafted or window.accepted
             return self._miss(reading, missing) if is_drafting else None
         self._unknown_since = None
-        if self._known_since is None:
+        if self._known_since is None or reading.t < self._known_since:
             self._known_since = reading.t
         if reading.t - self._known_since >= KNOWN_S:
             self._is_unknown_told = False
         if not window.drafts or not window.drafted or window.accepted is None:
             return None
         self._windows.append((reading.t, window.drafts, window.drafted, window.accepted))
-        while len(self._windows) > 1 and reading.t - self._windows[0][0] >= SPAN_S:
+        # A clock that was set back since leaves windows that lie ahead.
+        while len(self._windows) > 1 and not 0 <= reading.t - self._windows[0][0] < SPAN_S:
             self._windows.popleft()
         drafts, drafted, accepted = (sum(one[i] for one in self._windows) for i in (1, 2, 3))
         if drafts < MIN_DRAFTS:
@@ -237,7 +238,7 @@ class AcceptanceAlarm:
     def _miss(self, reading: Reading, missing: tuple[str, ...]) -> LimitUnwatched | None:
         """What is to be said of drafts whose fate is not known."""
         self._known_since = None
-        if self._unknown_since is None:
+        if self._unknown_since is None or reading.t < self._unknown_since:
             self._unknown_since = reading.t
         if self._is_unknown_told or reading.t - self._unknown_since < UNKNOWN_S:
             return None

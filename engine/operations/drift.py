@@ -322,7 +322,7 @@ class DriftWatcher:
         self, obstacle: object, patience_s: float, reason: str, reading: Reading
     ) -> Iterator[NotComparable]:
         """What is to be said of an obstacle to the comparison that a fetch has met."""
-        if obstacle != self._obstacle:
+        if obstacle != self._obstacle or reading.t < self._obstacle_since:
             self._obstacle, self._obstacle_since = obstacle, reading.t
         if self._detector is None or self._is_obstacle_told:
             return
@@ -397,14 +397,18 @@ class DriftWatcher:
         name = _path_name(reading)
         if name is None and self._detector is not None and _is_nameless(reading):
             apart = POLICY_APART_S if self._is_by_facts and self._obstacle is None else APART_S
-            return reading.t - self._fetched_at >= apart
+            return self._is_due(reading, apart)
         if name is None or name == self._name:
             return False
         if self._name is not None and self._mover is not None:
             return False  # a sweep or a trial moves it to and fro; its end is compared
         policy = reading.state.policy if reading.state is not None else "fixed"
         apart = APART_S if policy == "fixed" else POLICY_APART_S
-        return self._name is None or reading.t - self._fetched_at >= apart
+        return self._name is None or self._is_due(reading, apart)
+
+    def _is_due(self, reading: Reading, apart: float) -> bool:
+        """Whether the last fetch is `apart` seconds ago, or by a clock that was set back since."""
+        return not 0 <= reading.t - self._fetched_at < apart
 
 
 def _is_nameless(reading: Reading) -> bool:

@@ -103,6 +103,14 @@ def test_windows_longer_than_the_span_count_one_by_one() -> None:
     assert [alert.is_raised for alert in found] == [True, False]
 
 
+def test_a_clock_that_is_set_back_delays_no_alert() -> None:
+    alarm = AcceptanceAlarm(0.5)
+    good = [*(reading(t, 0.8) for t in range(9_000, 9_100)), *(reading(t, 0.8) for t in range(60))]
+    assert alerts(alarm, good) == []
+    (raised,) = alerts(alarm, (reading(t, 0.1) for t in range(60, 120)))
+    assert raised.t < 60 + SPAN_S
+
+
 @pytest.mark.parametrize("floor", [0.995, 0.01])
 def test_every_floor_can_be_crossed_both_ways(floor: float) -> None:
     alarm = AcceptanceAlarm(floor)

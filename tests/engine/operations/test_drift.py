@@ -90,6 +90,13 @@ async def test_a_drift_is_reported_once_and_so_is_its_end(engine: NamedEngine, p
     assert returned.as_json()["kind"] == "drift"
 
 
+async def test_a_clock_that_is_set_back_delays_no_drift(engine: NamedEngine, place: Path) -> None:
+    watcher = watch(engine, place)
+    assert await lines(watcher, engine.reading(9_000)) == []
+    engine.found = fingerprint(live__k=5)
+    assert len(await lines(watcher, engine.reading(10))) == 1
+
+
 async def test_facts_are_fetched_once_a_name_and_not_too_often(
     engine: NamedEngine, place: Path
 ) -> None:
