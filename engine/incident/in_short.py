@@ -35,6 +35,8 @@ NEAR_S: Final = 180.0
 """Seconds before a fall in which a change may be its cause."""
 _MOST_NEAR: Final = 5
 """Changes shortly before the fall."""
+_NEAR_EVENTS: Final = {"load": _MOST_NEAR, "policy": 1, "breaker": 1}
+"""By kind, how many events shortly before the fall are told: a policy may move k all the time."""
 _AT_ONCE_S: Final = 2.0
 """A dip that begins so near a fall of the speed has its second."""
 _MOST_STALLS: Final = 3
@@ -271,13 +273,13 @@ class InShort:
         return fall is not None and fall.earliest - NEAR_S <= t <= fall.t + 5.0
 
     def _list_near(self) -> list[str]:
-        """The last changes before the fall, those of what is asked for among them."""
+        """The last changes before the fall, those of what is asked for and what moved k by itself
+        among them."""
         rows = [(one.first.t, self._run(one)) for one in group_moves(self.list_near_moves())]
-        rows += [
-            (one.t, f"{self._clock(one.t)} {escape(one.text)}")
-            for one in self._made.events
-            if one.kind == "load" and one.text and self._is_near(one.t)
-        ]
+        events = [one for one in self._made.events if one.text and self._is_near(one.t)]
+        for kind, most in _NEAR_EVENTS.items():
+            nearest = [one for one in events if one.kind == kind][-most:]
+            rows += [(one.t, f"{self._clock(one.t)} {escape(one.text)}") for one in nearest]
         return [text for _, text in sorted(rows)[-_MOST_NEAR:]]
 
     def _quiet(self) -> list[str]:

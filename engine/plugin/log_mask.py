@@ -48,7 +48,7 @@ def mask_logs(environment: Mapping[str, str] = os.environ) -> None:
             said = mask(record.msg) if isinstance(record.msg, str) else type(record.msg).__name__
             masked = f"{said} (no words came of its arguments: {type(error).__name__})"
         if masked != said:
-            record.msg, record.args = masked, ()
+            record.msg, record.args = _mask_arguments(record, masked, mask) or (masked, ())
         return record
 
     setattr(make_masked, _MASKS, True)
@@ -56,6 +56,21 @@ def mask_logs(environment: Mapping[str, str] = os.environ) -> None:
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:  # closed by whoever started the engine
             _mask_stream(stream, mask)
+
+
+def _mask_arguments(
+    record: logging.LogRecord, masked: str, mask: Callable[[str], str]
+) -> tuple[object, tuple[object, ...]] | None:
+    """Message and arguments where masking each of these is enough, as in uvicorn's access log, whose
+    formatter and filters take them apart; None otherwise."""
+    if not isinstance(record.args, tuple):
+        return None
+    args = tuple(mask(one) if isinstance(one, str) else one for one in record.args)
+    try:
+        is_enough = str(record.msg) % args == masked
+    except Exception:  # noqa: BLE001  # whatever an argument's own words raise
+        return None
+    return (record.msg, args) if is_enough else None
 
 
 def _mask_stream(stream: TextIO, mask: Callable[[str], str]) -> None:

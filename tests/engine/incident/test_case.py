@@ -86,6 +86,19 @@ def test_another_load_shortly_before_the_fall_is_told(poisoned: Material) -> Non
     assert found == [f"- Shortly before: {when} load profile of -3"]
 
 
+def test_what_moved_k_by_itself_shortly_before_the_fall_is_told(poisoned: Material) -> None:
+    events = [
+        BoxEvent(START + FALL + by, kind, f"{kind} of {by}")
+        for kind in ("policy", "breaker")
+        for by in (-200, -9, -3, 60)
+    ]
+    made = replace(poisoned, events=(*poisoned.events, *events))
+    short = section(write_page(made, (), time.gmtime), "In short")
+    when = time.strftime("%H:%M:%S", time.gmtime(START + FALL - 3))
+    found = [line for line in short if "of -" in line]
+    assert found == [f"- Shortly before: {when} {kind} of -3" for kind in ("breaker", "policy")]
+
+
 def test_the_page_says_what_it_is_not_with_figures(poisoned: Material) -> None:
     why = "\n".join(section(write_page(poisoned, (), time.gmtime), "Why"))
     for words in (

@@ -124,6 +124,17 @@ def test_a_value_without_its_name_is_neither_logged_nor_printed(
     assert "12345" not in out.getvalue()
 
 
+def test_a_record_that_is_taken_apart_later_keeps_its_arguments() -> None:
+    mask_logs(ASKED)
+    line = ("1.2.3.4:5", "GET", "/v1/models?api_key=hushhushhush", "1.1", 200)
+    make = logging.getLogRecordFactory()
+    record = make("uvicorn.access", logging.INFO, "", 1, '%s - "%s %s HTTP/%s" %d', line, None)
+    assert isinstance(record.args, tuple)
+    client, method, path, *others = record.args
+    assert (client, method, others) == ("1.2.3.4:5", "GET", ["1.1", 200])
+    assert "hush" not in f"{path}{record.getMessage()}"
+
+
 def test_without_a_secret_nothing_is_looked_through(factory: object) -> None:
     mask_logs({})
     assert logging.getLogRecordFactory() is factory
