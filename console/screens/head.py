@@ -17,6 +17,7 @@ from specdeck.console.widgets.cells import (
     join_cells,
 )
 from specdeck.console.widgets.format import KeyLabel, LocalTime, at, percent
+from specdeck.console.widgets.text import measure
 from specdeck.engine.metrics.reading import Presence, Reading
 from specdeck.engine.protocol.messages import EngineState
 from specdeck.engine.text import format_duration, oneline
@@ -94,19 +95,58 @@ def _identity(track: Track) -> Cells:
     return join_cells(tuple(cells))
 
 
-def strip(tracks: tuple[Track, ...], selected: int, key_label: KeyLabel) -> Row:
-    """All engines on one line, each with its state; empty when there is one only."""
+def strip(tracks: tuple[Track, ...], selected: int, key_label: KeyLabel, width: int) -> Row:
+    """All engines on one line, each with its state; empty when there is one only.
+
+    Where they are too many for `width`, the selected one and those beside it, and how many of all
+    do not answer.
+    """
     if len(tracks) < 2:
         return Row()
-    cells: list[Cell] = [Cell(" ")]
-    for index, track in enumerate(tracks):
-        light = _light(track)
-        tone: Tone = "strong" if index == selected else "muted"
-        name = f"[{track.name}]" if index == selected else f" {track.name} "
-        cells += [Cell(light.text[0], light.tone), Cell(name, tone, f"screen.select({index})")]
-        drifted = track.names is not None and track.names.differs is not None
-        cells.append(Cell("≠ ", "bad") if drifted else Cell(" "))
-    return Row(tuple(cells), (Cell(f"{key_label('engine.next')} next ", "muted"),))
+    each = [_place(index, track, index == selected) for index, track in enumerate(tracks)]
+    hint: Cells = (Cell(f"{key_label('engine.next')} next ", "muted"),)
+    if 1 + measure(cell for cells in each for cell in cells) + measure(hint) < width:
+        return Row((Cell(" "), *(cell for cells in each for cell in cells)), hint)
+    down = sum(track.presence == "down" for track in tracks)
+    told = (Cell(f"{down} of {len(tracks)} down  ", "bad"),) if down else ()
+    room = width - measure((*told, *hint)) - len("‹00  00› ")
+    first, last = _find_shown([measure(cells) for cells in each], selected, room)
+    left: list[Cell] = [Cell(f"‹{first} " if first else " ", "muted")]
+    left += [cell for cells in each[first : last + 1] for cell in cells]
+    if behind := len(tracks) - 1 - last:
+        left.append(Cell(f"{behind}›", "muted"))
+    return Row(tuple(left), (*told, *hint), shorter=(told, ()))
+
+
+def _place(index: int, track: Track, is_selected: bool) -> Cells:
+    """An engine's light and name in the strip."""
+    light, drifted = _light(track), track.names is not None and track.names.differs is not None
+    name = f"[{track.name}]" if is_selected else f" {track.name} "
+    tone: Tone = "strong" if is_selected else "muted"
+    badge = Cell("≠ ", "bad") if drifted else Cell(" ")
+    return (
+        Cell(light.text[0], light.tone),
+        Cell(name, tone, f"screen.select({index})"),
+        badge,
+    )
+
+
+def _find_shown(lengths: list[int], selected: int, room: int) -> tuple[int, int]:
+    """The first and the last that have room with the selected one, as many on both sides of it.
+
+    >>> _find_shown([10] * 9, 4, 35), _find_shown([10] * 9, 0, 35), _find_shown([10] * 9, 8, 35)
+    ((3, 5), (0, 2), (6, 8))
+    """
+    first = last = selected
+    used = lengths[selected]
+    for away in range(1, len(lengths)):
+        for near in (selected + away, selected - away):
+            if near not in (first - 1, last + 1) or not 0 <= near < len(lengths):
+                continue
+            if used + lengths[near] <= room:
+                used += lengths[near]
+                first, last = min(first, near), max(last, near)
+    return first, last
 
 
 def control(track: Track) -> Row:

@@ -59,12 +59,13 @@ def row_strip(value: Row, width: int, style_of: StyleOf) -> Strip:
 
 
 def _right(value: Row, width: int) -> Cells:
-    room = width - _length(value.left[: value.kept]) - 1
+    room = width - measure(value.left[: value.kept]) - 1
     choices = (value.right, *value.shorter)
-    return next((line for line in choices if _length(line) <= room), choices[-1])
+    return next((line for line in choices if measure(line) <= room), choices[-1])
 
 
-def _length(line: Iterable[Cell]) -> int:
+def measure(line: Iterable[Cell]) -> int:
+    """The columns that cells take."""
     return sum(cell_len(cell.text) for cell in line)
 
 
@@ -78,7 +79,7 @@ def wrap_rows(rows: Iterable[Row], width: int) -> list[Row]:
     lines: list[Row] = []
     for value in rows:
         *before, last = value.left or (Cell(""),)
-        indent = _length(before)
+        indent = measure(before)
         parts = textwrap.wrap(last.text, max(8, width - indent - 1)) or [last.text]
         for number, part in enumerate(parts):
             start = before if number == 0 else [Cell(" " * indent)]

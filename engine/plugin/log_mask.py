@@ -61,8 +61,10 @@ def mask_logs(environment: Mapping[str, str] = os.environ) -> None:
 def _mask_arguments(
     record: logging.LogRecord, masked: str, mask: Callable[[str], str]
 ) -> tuple[object, tuple[object, ...]] | None:
-    """Message and arguments where masking each of these is enough, as in uvicorn's access log, whose
-    formatter and filters take them apart; None otherwise."""
+    """Message and arguments where masking each of these is enough; None otherwise.
+
+    What formats and filters the access log of uvicorn takes its arguments apart.
+    """
     if not isinstance(record.args, tuple):
         return None
     args = tuple(mask(one) if isinstance(one, str) else one for one in record.args)

@@ -19,6 +19,7 @@ from specdeck.engine.why.causes import (
     command_of,
 )
 from specdeck.engine.why.cohort_gaps import Split, compare_cohorts
+from specdeck.engine.why.common_k import at_common_k
 from specdeck.engine.why.contention import judge_contention
 from specdeck.engine.why.draft_fit import judge_draft, judge_k
 from specdeck.engine.why.drift import find_drift, merge_drift
@@ -135,20 +136,21 @@ def _cause_as_json(cause: Cause, command: str) -> dict[str, Any]:
 
 def diagnose(evidence: Evidence) -> Diagnosis:
     """Every test, and the causes ranked by what they explain of the loss."""
-    compared = compare_cohorts(evidence)
-    found: list[Finding] = [*compared, *find_drift(evidence, _list_groups(compared))]
+    alike = at_common_k(evidence)
+    compared = compare_cohorts(alike)
+    found: list[Finding] = [*compared, *find_drift(alike, _list_groups(compared))]
     causes = merge_drift([one for one in found if isinstance(one, Cause)])
     of_cohorts = _list_groups(causes)
-    config = [*judge_draft(evidence, of_cohorts), judge_k(evidence)]
+    config = [*judge_draft(alike, of_cohorts), judge_k(evidence)]
     if any(isinstance(one, Cause) and one.name == "draft_of_another_target" for one in config):
         config = [one for one in config if not _is_k(one)]  # no k pays there
     load = _judge_time(evidence, causes)
     named = any(cause.movement == "more" for cause in causes)
-    rest: list[Finding] = [*config, *load, judge_mix(evidence, is_named=named)]
+    rest: list[Finding] = [*config, *load, judge_mix(alike, is_named=named)]
     causes += [one for one in rest if isinstance(one, Cause)]
     others = [one for one in (*found, *rest) if not isinstance(one, Cause)]
     told = {cause.name for cause in causes}
-    baseline = evidence.baseline
+    baseline = alike.baseline
     return Diagnosis(
         evidence.url,
         _describe_look(evidence),
@@ -156,7 +158,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
         tuple(one for one in others if isinstance(one, RuledOut) and one.name not in told),
         tuple(one for one in others if isinstance(one, Untold) and one.name not in told),
         None if baseline is None else split_move(
-            baseline.span.comparable(), evidence.span.comparable()
+            baseline.span.comparable(), alike.span.comparable()
         ),
         evidence.missing,
     )  # fmt: skip

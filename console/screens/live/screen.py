@@ -99,6 +99,7 @@ class LiveScreen(SteeringScreen):
             stretch=stretch,
             local=context.local,
             key_label=context.key_label,
+            width=self.size.width,
         )
         with self.app.batch_update():
             self.query_one("#traffic-heading", Line).row = heading("requests", *profile)

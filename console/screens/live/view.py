@@ -326,8 +326,10 @@ def live(
     stretch: Stretch | None,
     local: LocalTime,
     key_label: KeyLabel,
+    width: int = 80,
 ) -> Live:
-    """What to show of `track`, which is the selected one or an older state of it.
+    """What to show of `track`, which is the selected one or an older state of it, in `width`
+    columns.
 
     `stretch` is what the charts show; without it they have a column for each reading.
     """
@@ -340,7 +342,7 @@ def live(
         about_k = tint((about_k,))[0]
     return Live(
         identity=title(track, armed=armed),
-        engines=strip(tracks, selected, key_label),
+        engines=strip(tracks, selected, key_label, width),
         control=about_k,
         notice=notice(track, local),
         tokens=token_series(track, stretch, local),

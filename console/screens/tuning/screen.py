@@ -79,7 +79,7 @@ class TuningScreen(DetailScreen, SteeringScreen):
             title = head.title(track, armed=armed)
             self.query_one("#identity", Line).row = self.mark_title(title)
             self.query_one("#engines", Line).row = head.strip(
-                self.timeline.tracks, controller.selected, self.key_label
+                self.timeline.tracks, controller.selected, self.key_label, self.size.width
             )
             self.query_one("#control", Line).row = (
                 head.brief_control(track) if narrow else head.control(track)

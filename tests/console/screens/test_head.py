@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 from rich.style import Style
-from tests.support.readings import DOWN, STATE, URL, reading
+from tests.support.readings import DOWN, STATE, URL, down, reading
 
-from specdeck.console.screens.head import brief_control, notice, title
+from specdeck.console.screens.head import brief_control, notice, strip, title
 from specdeck.console.state.engine_state import FingerprintNames, Track, fold_reading
 from specdeck.console.state.tuning import LeftKnobs
 from specdeck.console.widgets.text import row_strip
@@ -97,3 +97,24 @@ def test_a_narrow_screen_has_the_breaker_beside_k(
     row = brief_control(fold_reading(Track("demo", URL), reading(1, state)))
     drawn = row_strip(row, width, lambda tone: Style()).text
     assert drawn.removeprefix("".join(cell.text for cell in row.left)).strip() == shown
+
+
+@pytest.mark.parametrize(
+    ("width", "selected", "shown"),
+    [
+        (200, 0, " ●[m0] ● m1  ● m2  ● m3  ● m4  ● m5  ● m6  ● m7  ● m8  ● m9     tab next "),
+        (60, 0, " ●[m0] ● m1  ● m2  ● m3  6›      1 of 10 down  tab next "),
+        (60, 5, "‹4 ● m4  ●[m5] ● m6  3›          1 of 10 down  tab next "),
+        (60, 9, "‹6 ● m6  ● m7  ● m8  ●[m9]       1 of 10 down  tab next "),
+        (24, 5, "‹5 ●[m5] 4›"),
+    ],
+)
+def test_of_many_engines_the_selected_one_is_seen_and_how_many_are_down(
+    width: int, selected: int, shown: str
+) -> None:
+    tracks = [fold_reading(Track(f"m{n}", URL), reading(1)) for n in range(10)]
+    tracks[7] = fold_reading(tracks[7], down(2))
+    row = strip(tuple(tracks), selected, lambda _: "tab", width)
+    drawn = row_strip(row, width, lambda tone: Style()).text
+    assert len(drawn) == width
+    assert drawn.split() == shown.split()

@@ -1,0 +1,47 @@
+"""What is said where k was lowered or raised since the baseline."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.support.simulated_traffic import Traffic
+
+from specdeck.engine.protocol.cohorts import CohortCounts
+from specdeck.engine.why.common_k import find_depth
+from specdeck.engine.why.evidence import Baseline, CohortSpan, Evidence
+from specdeck.engine.why.figures import own_tokens
+from specdeck.engine.why.ranking import diagnose
+
+
+def drafted_at(counts: CohortCounts, k: int) -> CohortCounts:
+    """The same output, had the engine drafted `k` tokens: as often accepted at each position."""
+    rates = [met / counts.drafts for met in counts.accepted_per_position[:k]]
+    drafts = round(own_tokens(counts) / (1 + sum(rates)))
+    rest = (0,) * (len(counts.drafted_per_position) - k)
+    return replace(
+        counts,
+        drafts=drafts,
+        drafted_per_position=(drafts,) * k + rest,
+        accepted_per_position=(*(round(rate * drafts) for rate in rates), *rest),
+    )
+
+
+def span_at(span: CohortSpan, k: int) -> CohortSpan:
+    cells = {cohort: drafted_at(counts, k) for cohort, counts in span.cells.items()}
+    return CohortSpan(span.start, span.end, span.k_max, cells)
+
+
+def look_at(k: int, baseline: Baseline, accept: float) -> Evidence:
+    now = Traffic(51, rate=10.0, accept=lambda r, t: accept).run(40).evidence(baseline)
+    return replace(now, span=span_at(now.span, k), series=())
+
+
+@pytest.mark.parametrize(("then", "now"), [(5, 1), (5, 3), (1, 5), (2, 1)])
+def test_another_k_is_no_fall_and_a_fall_is_seen_at_another_k(then: int, now: int) -> None:
+    baseline = Traffic(1, rate=10.0).run(40).as_baseline()
+    baseline = replace(baseline, span=span_at(baseline.span, then))
+    assert find_depth(baseline.span) == then
+    for accept, causes in ((0.72, []), (0.4, ["every_cohort_fell"])):
+        found = diagnose(look_at(now, baseline, accept))
+        assert [one.name for one in found.causes] == causes
