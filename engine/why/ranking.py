@@ -24,7 +24,7 @@ from specdeck.engine.why.contention import judge_contention
 from specdeck.engine.why.draft_fit import judge_draft, judge_k
 from specdeck.engine.why.drift import find_drift, merge_drift
 from specdeck.engine.why.engine_load import compare_load
-from specdeck.engine.why.evidence import Evidence
+from specdeck.engine.why.evidence import CohortSpan, Evidence
 from specdeck.engine.why.figures import own_tokens
 from specdeck.engine.why.mix import Moved, judge_mix, split_move
 from specdeck.engine.why.step_shift import compare_steps
@@ -175,22 +175,51 @@ def _judge_time(evidence: Evidence, causes: Sequence[Cause]) -> list[Finding]:
     if evidence.is_idle:
         return [Untold(name, "idle") for name in _OF_STEPS]
     steps = judge_contention(evidence, compare_steps(evidence))
-    return [*_excuse_steps(steps, causes), *compare_load(evidence)]
+    return [*_excuse_steps(steps, causes, evidence), *compare_load(evidence)]
 
 
 _DEARER: Final = ("adapter", "structured_output")
 """What makes every step of its batch dearer, and is not seen in the steps."""
 
 
-def _excuse_steps(steps: Sequence[Finding], causes: Sequence[Cause]) -> list[Finding]:
-    """Steps that are slower, but not where dearer requests came since the baseline."""
+_LONGER: Final = 1.5
+"""Times the tokens of a request from which attention to them may be what slows the steps."""
+
+
+def _excuse_steps(
+    steps: Sequence[Finding], causes: Sequence[Cause], evidence: Evidence
+) -> list[Finding]:
+    """Steps that are slower, but not where dearer or longer requests came since they were not."""
     came = any(cause.name in _DEARER and cause.movement == "more" for cause in causes)
     return [
         Untold(one.name, "other_requests", one.cost)
-        if came and isinstance(one, Cause) and one.name == "step_time_latched"
+        if isinstance(one, Cause)
+        and one.name == "step_time_latched"
+        and (came or _are_longer(evidence, one.since))
         else one
         for one in steps
     ]
+
+
+def _are_longer(evidence: Evidence, since: float | None) -> bool:
+    """Whether requests have many more tokens since then, or than in the baseline."""
+    before: list[CohortSpan] = []
+    after = [evidence.span]
+    if since is not None:
+        before = [span for span in evidence.series if span.end <= since]
+        after = [span for span in evidence.series if span.start >= since] or after
+    if not before and evidence.baseline is not None:
+        before = [evidence.baseline.span]
+    was, now = _mean_tokens(before), _mean_tokens(after)
+    return was is not None and now is not None and now > _LONGER * was
+
+
+def _mean_tokens(spans: Sequence[CohortSpan]) -> float | None:
+    """Of a request: its prompt and its output; None where none finished."""
+    totals = [span.total for span in spans]
+    requests = sum(total.requests for total in totals)
+    tokens = sum(total.prompt_tokens + total.output_tokens for total in totals)
+    return tokens / requests if requests else None
 
 
 def _list_groups(findings: Sequence[Finding]) -> list[Split]:

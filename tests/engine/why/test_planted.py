@@ -308,6 +308,21 @@ def test_what_keeps_an_engine_from_drafting_is_said_first(
     assert line.partition("; nothing is drafted by then: ")[2] == (said or "")
 
 
+def of_length(low: int, high: int) -> Callable[[Random], Request]:
+    return lambda random: replace(usual(random), prompt=random.randrange(low, high), cached=0)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_steps_that_take_longer_as_requests_do_are_no_slower_machine(seed: int) -> None:
+    short, long = of_length(300, 900), of_length(6_000, 14_000)
+    baseline = Traffic(seed, draw=short, rate=8.0).run(30).as_baseline()
+    now = Traffic(seed + 50, draw=long, rate=8.0, slow=lambda t: 0.006, prefill_s=2e-6).run(30)
+    turned = Traffic(seed, draw=short, rate=8.0, prefill_s=2e-6).run(20, pieces=6)
+    turned.draw, turned.slow = long, lambda t: 0.006
+    for evidence in (now.evidence(baseline), turned.run(20, pieces=6).evidence()):
+        assert first(diagnose(evidence)) != "step_time_latched"
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_fall_of_every_cohort_is_told_and_another_draft_named(seed: int) -> None:
     old = DraftFacts("t", "d1", "v", "v")
