@@ -357,7 +357,7 @@ def _presence(before: Track, track: Track, reading: Reading) -> Track:
             sent=None,
             unsent=(),
             in_doubt=None,
-            undo=UndoHistory(),
+            undo=track.undo.restart(),
             known=None,
             lost=None,
             said=None,

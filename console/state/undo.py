@@ -83,6 +83,8 @@ class Undo:
     """The control version that the change made."""
     trial: bool = False
     """Whether it was on trial, which may have taken it back."""
+    number: int | None = None
+    """Of that trial; None of a plugin that names none."""
     warned: Moves = ()
     """Who presses undo has been told that these are no longer as they were left."""
 
@@ -92,6 +94,14 @@ class Undo:
         return tuple(
             (name, left, knobs[name]) for name, left in self.left if knobs.get(name, left) != left
         )
+
+    def is_reverted(self, now: InForce) -> bool:
+        """Whether the trial that it was on is known to have taken it back: what has its values by
+        now is somebody else's."""
+        known = None if now.tuning is None else now.tuning.trial
+        if self.number is None or known is None or known.number != self.number:
+            return False
+        return known.state in ("reverted", "abandoned")
 
     def is_in_force(self, now: InForce) -> bool:
         """Whether everything is already as it was before the change."""
@@ -156,6 +166,8 @@ class UndoHistory:
     """Those that the engine has been asked for and has not answered."""
     has_changed: bool = False
     """Whether this console has changed anything."""
+    was_restarted: bool = False
+    """Whether it has changed something of a former life."""
     unknown: Change | None = None
     """Who presses undo has been told that nobody knows whether this was made."""
 
@@ -172,14 +184,14 @@ class UndoHistory:
         left = with_implied_policy(applied.applied)
         undo = Undo(
             _reverse(applied, now.state), tuple(_spell(left).items()), applied.version,
-            trial=asked.trial_s is not None,
+            trial=asked.trial_s is not None, number=applied.trial,
         )  # fmt: skip
         return replace(history, undos=(*undos, undo)[-_MOST:], has_changed=True)
 
     def prune(self, now: InForce) -> UndoHistory:
         """Without latest changes that changed nothing, or that a trial has taken back."""
         undos = self.undos
-        while undos and undos[-1].is_in_force(now):
+        while undos and (undos[-1].is_reverted(now) or undos[-1].is_in_force(now)):
             if undos[-1].find_moves(now) and not undos[-1].trial:
                 break
             undos = undos[:-1]
@@ -194,7 +206,13 @@ class UndoHistory:
         """Why there is nothing to take back."""
         if self.has_changed:
             return "nothing left to undo"
+        if self.was_restarted:
+            return "nothing to undo: the engine was restarted since this console has changed it"
         return "nothing to undo: this console has changed nothing"
+
+    def restart(self) -> UndoHistory:
+        """That of a new life of the engine."""
+        return UndoHistory(was_restarted=self.has_changed or self.was_restarted)
 
     def find_unknown(self, in_doubt: Change | None, key_label: KeyLabel) -> str | None:
         """That the latest change is one that may not have been made; None where that has been said.

@@ -129,8 +129,9 @@ class Launch:
             last_elapsed=self._last_elapsed,
         ):
             if moment.failed is not None:
-                if await self._is_stopped_elsewhere():
-                    moment = replace(moment, failed="it was stopped from elsewhere")
+                if await self._is_forgotten_elsewhere():
+                    failed = f"{moment.failed}, or somebody ran `specdeck stop` elsewhere"
+                    moment = replace(moment, failed=failed)
                 self.failed = moment
                 await self.stop(grace_s=0.0)
             elif moment.ready:
@@ -140,8 +141,9 @@ class Launch:
                 self.unrecorded = self._note_ready(self.record)
             yield moment
 
-    async def _is_stopped_elsewhere(self) -> bool:
-        """Whether another process has ended the server, and removed its record as `stop` does."""
+    async def _is_forgotten_elsewhere(self) -> bool:
+        """Whether another process has removed the record of a server that has ended: `stop`, which
+        ends it first, or `ps`, which finds it gone."""
         code = self.exit_code()
         if code is None or self.record is None or self._is_stopped:
             return False

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.style import Style
 from tests.support.readings import DOWN, START, STATE, down, reading, readings
+from tests.support.tuned_engine import TRIAL, tuning
 
 from specdeck.console import keys
 from specdeck.console.screens import head
@@ -21,11 +22,13 @@ from specdeck.console.state.pending import (
     fold_answer,
     fold_error,
 )
+from specdeck.console.state.undo import InForce, Undo, UndoHistory
 from specdeck.console.widgets import text as draw
 from specdeck.console.widgets.cells import Cell, Row
 from specdeck.engine.errors import Conflict, NoReply, SpecdeckError, Unreachable, Unsupported
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.protocol.messages import AppliedChange, Capability, Change, LastChange, Lease
+from specdeck.engine.protocol.tuning import Phase
 
 if TYPE_CHECKING:
     from tests.console.conftest import Kit
@@ -501,3 +504,20 @@ def test_an_engine_without_figures_that_goes_and_comes_says_so() -> None:
         ("up", "answers again after 2 s, with no figures: answers 503"),
         ("control", "figures are back after 5 s"),
     ]
+
+
+@pytest.mark.parametrize(("end", "left"), [("kept", 1), ("reverted", 0)])
+def test_a_trial_that_was_reverted_is_nothing_to_undo_whoever_set_its_values_since(
+    end: Phase, left: int
+) -> None:
+    tried = Undo(Change(k=4), (("k", "2"),), version=3, trial=True, number=7)
+    told = replace(tuning(), trial=replace(TRIAL, number=7, state=end))
+    now = InForce(replace(STATE, k=2, k_set=2, version=5), told)
+    assert len(UndoHistory((tried,)).prune(now).undos) == left
+
+
+def test_undo_after_a_restart_says_so() -> None:
+    found = track(readings(2))
+    found = replace(found, undo=replace(found.undo, has_changed=True))
+    found = fold_reading(found, reading(3, restarted=True))
+    assert found.undo.explain_empty().startswith("nothing to undo: the engine was restarted")
