@@ -104,7 +104,7 @@ def test_a_narrow_screen_has_the_breaker_beside_k(
     [
         (200, 0, " ●[m0] ● m1  ● m2  ● m3  ● m4  ● m5  ● m6  ● m7  ● m8  ● m9     tab next "),
         (60, 0, " ●[m0] ● m1  ● m2  ● m3  6›      1 of 10 down  tab next "),
-        (60, 5, "‹4 ● m4  ●[m5] ● m6  3›          1 of 10 down  tab next "),
+        (60, 5, "‹4 ● m4  ●[m5] ● m6  ● m7  2›    1 of 10 down  tab next "),
         (60, 9, "‹6 ● m6  ● m7  ● m8  ●[m9]       1 of 10 down  tab next "),
         (24, 5, "‹5 ●[m5] 4›"),
     ],
