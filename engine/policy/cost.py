@@ -175,6 +175,11 @@ _FULL = 400.0
 """The most steps that the memory of one cell is worth."""
 _HALF_LIFE_S = 90.0
 _CLIP = 4.0
+_FAR, _PAST_S = 2.0, 3.0
+"""So many times `_CLIP` faster than was believed, in a cell not measured for so many seconds, is
+no accident: steps can be held up, but nothing makes them take less than they have to."""
+_WHOLE_BLOCK = 8
+"""Steps of a block from which it is no noisier than `_noise` has it."""
 _REFIT_BLOCKS = 64
 _GUESS_ERROR = 0.10
 """Relative error of a step time that was never measured."""
@@ -226,13 +231,15 @@ class _Part:
 class _Times:
     """The steps of one bucket, one k, and either with prompts or without."""
 
-    __slots__ = ("long", "off", "prompt", "short", "size", "steps", "t")
+    __slots__ = ("level", "long", "off", "prompt", "short", "size", "steps", "t")
 
     def __init__(self, t: float) -> None:
         self.t, self.steps = t, 0.0
         self.off = 0.0
         """How far they are off the model at `size` and `prompt`: a logarithm."""
         self.size = self.prompt = 0.0
+        self.level = 0.0
+        """What all times shared when they were measured last."""
         self.short, self.long = _Part(), _Part()
         """By which the model sees what a longer prompt costs where every step carries one."""
 
@@ -303,6 +310,8 @@ class StepTimes:
         """What `shapes` has; None until somebody asks."""
         self._blocks_to_refit = 0
         self._blocks = 0
+        self._latest: _Times | None = None
+        """Where the last block was taken in; None where it was so fast that the machine may be."""
         self._offs: dict[int, float] = {}
         """How far a bucket is off the model, all of its steps together."""
         self._dummies = DummyTimes()
@@ -362,8 +371,15 @@ class StepTimes:
         known = cell.steps = cell.steps * 0.5 ** (max(0.0, t - cell.t) / _HALF_LIFE_S)
         surprise = off - cell.off - self._level
         limit = _CLIP * self._noise
-        surprise = max(-limit, min(limit, surprise))
+        whole, surprise = surprise, max(-limit, min(limit, surprise))
         self._noise = max(0.002, self._noise + 0.03 * (abs(surprise) - self._noise))
+        faster = whole + max(0.0, self._level - cell.level)  # not only than a slower machine has it
+        far = _FAR * limit * sqrt(max(1.0, _WHOLE_BLOCK / steps))
+        if faster < -far and t - cell.t > _PAST_S and self._latest not in (None, cell):
+            surprise, known = whole, 0.0
+            cell.short, cell.long = _Part(), _Part()
+            self._forget(bucket, cell)
+        self._latest = cell if whole > -limit else None
         cell.steps = min(_FULL, known + steps)
         share = steps / cell.steps if known else 1.0
         cell.off += surprise * steps / cell.steps
@@ -371,7 +387,7 @@ class StepTimes:
         cell.prompt += (prompt - cell.prompt) * share
         if prompts:
             cell.divide(prompts, [one - self._level for one in each], limit)
-        cell.t = t
+        cell.t, cell.level = t, self._level
         self._level += surprise * (1 - (1 - _LEVEL_GAIN) ** steps) * known / (known + 20)
         if not prompts and (dummy := self._dummies.find(bucket, k)) is not None:
             here = cell.off + self._relative(round(dummy.size), k, 0)
@@ -382,6 +398,15 @@ class StepTimes:
         self._blocks_to_refit -= 1
         if self._blocks_to_refit <= 0:
             self._refit()
+
+    def _forget(self, bucket: int, past: _Times) -> None:
+        """Forgets what was measured no later than `past`, which turned out to hold no more."""
+        for near in (bucket - 1, bucket, bucket + 1):
+            cells = self._cells.get(near, {})
+            for of in [of for of, cell in cells.items() if cell is not past and cell.t <= past.t]:
+                del cells[of]
+            self._offs.pop(near, None)
+        self._blocks_to_refit = 0
 
     def add_dummies(self, bucket: int, size: int, k: int, seconds: Sequence[float]) -> None:
         """Takes in dummy steps of an idle engine: they tell until real steps do.

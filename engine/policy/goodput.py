@@ -20,6 +20,10 @@ from specdeck.engine.policy.table import BUCKETS, Decision, bucket, everywhere, 
 
 _BASELINE_SHARE = 0.3
 """Of what exploring may cost, the part that measuring target-only takes while it is far behind."""
+_OLD_SHARE, _OLD_S = 0.2, 120.0
+"""The part that timing again takes of what was timed longest ago, and how long ago at least."""
+_ASK_AGAIN_S = 1.0
+"""How long such a try waits where it cannot be paid yet."""
 _SHIFTS_S = 30.0
 """How long a change of text counts."""
 _SELDOM = 0.1
@@ -56,6 +60,8 @@ class Goodput:
         self._chosen = [first] * BUCKETS
         self._visited = [False] * BUCKETS
         self._changed = [float("-inf")] * BUCKETS
+        self._oldest_due = [0.0] * BUCKETS
+        """When to look next for the k that was timed longest ago."""
         self._prober = Prober(parameters.explore, parameters.probe_steps)
         self._steps = 0
         self._probing = False
@@ -204,6 +210,8 @@ class Goodput:
             return look
         wanted = self._due(here, rates) if present else None
         if wanted is None:
+            wanted = self._oldest(here, rates)
+        if wanted is None:
             wanted = self._promising(here, rates)
         if wanted is None:
             return None
@@ -227,6 +235,28 @@ class Goodput:
             lost = spent * max(0.0, 1 - rates[0] / rates[self._chosen[here]])
             wait = max(wait, lost / (_BASELINE_SHARE * explore))
         return 0 if now - last >= wait else None
+
+    def _oldest(self, here: int, rates: list[float]) -> int | None:
+        """The k that was timed longest ago, if that is long: its cost may have changed since.
+
+        What was dear when it was last tried promises nothing, and would never be tried again.
+        """
+        times, now, explore = self._estimates.times, self._estimates.now, self.parameters.explore
+        if self._probing or now < self._oldest_due[here] or not explore:
+            return None
+        present = self._chosen[here]
+        others = [k for k in range(self._low, self._high + 1) if k != present]
+        timed = [(last, k) for k in others if (last := times.last(here, k)) is not None]
+        last, k = min(timed, default=(now, present))
+        if now - last < _OLD_S:
+            self._oldest_due[here] = last + _OLD_S
+            return None
+        cost = self._cost(self._seconds(here)[k], rates[k] / rates[present])
+        if not self._prober.affords(here, cost):
+            self._oldest_due[here] = now + _ASK_AGAIN_S
+            return None
+        self._oldest_due[here] = now + max(_OLD_S, cost / (_OLD_SHARE * explore))
+        return k
 
     def _look(self, here: int, rates: list[float]) -> int | None:
         """The draft by which to see whether the text has changed, where target-only is the choice.

@@ -75,6 +75,33 @@ def test_a_slower_machine_does_not_make_another_k_look_fast() -> None:
     assert here / other == pytest.approx(1.5, rel=0.12)
 
 
+def test_what_turns_out_far_faster_than_long_ago_is_believed_and_what_is_as_old_forgotten() -> None:
+    random, times = Random(2), StepTimes()
+    for block in range(9):
+        for k, seconds in ((0, 0.01), (2, 0.06), (4, 0.1)):
+            times.add(0, 1, k, steps(random, seconds), t=block)
+    for block in range(9, 40):
+        times.add(0, 1, 0, steps(random, 0.01), t=block)
+    times.add(0, 1, 2, steps(random, 0.015), t=40)
+    assert times.seconds(0, 2) == pytest.approx(0.015, rel=0.05)
+    assert times.last(0, 4) is None
+    assert times.last(0, 0) == 39
+
+
+def test_a_machine_that_became_faster_makes_nothing_forgotten() -> None:
+    random, times = Random(2), StepTimes()
+    for block in range(40):
+        faster = 0.5 if block >= 20 else 1.0
+        times.add(0, 1, 4, steps(random, 0.02 * faster), t=block)
+        if block in (0, 8, 22):
+            times.add(0, 1, 2, steps(random, 0.015 * faster), t=block)
+            times.add(0, 1, 0, steps(random, 0.01 * faster), t=block)
+    assert all(times.last(0, k) is not None for k in (0, 2, 4))
+    row = times.row(0, 4)
+    assert row is not None
+    assert row[4] / row[0] == pytest.approx(2.0, rel=0.15)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_what_a_longer_prompt_costs_shows_where_every_step_carries_one(seed: int) -> None:
     """The mean prompt is the same at every k, so that only single steps can tell."""

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specdeck.engine.policy.cost import CostModel
 from specdeck.engine.policy.estimates import BLOCK_STEPS, Estimates
 from specdeck.engine.policy.fixed import Fixed
 from specdeck.engine.policy.goodput import Goodput, Prober, improvement
@@ -189,6 +190,17 @@ def test_a_machine_that_slows_down_moves_no_k(engine: Any) -> None:
     engine.slowdown = 1.6
     engine.drive(runner, "middling", 8, 20)
     assert abs(policy.chosen(8) - chosen) <= 1
+
+
+def test_drafts_that_were_dear_for_seconds_are_not_taken_for_dear_ever_after(engine: Any) -> None:
+    runner, _ = auto()
+    cheap = engine.cost
+    engine.cost = CostModel(cheap.base, cheap.per_request, 5 * cheap.per_k, 5 * cheap.per_token)
+    engine.drive(runner, "predictable", 8, 3)
+    engine.cost = cheap
+    engine.drive(runner, "predictable", 8, 300)
+    rate = engine.drive(runner, "predictable", 8, 60)
+    assert rate > 0.975 * engine.rate("predictable", 8, engine.best("predictable", 8))
 
 
 def test_a_clock_set_back_does_not_stop_it(engine: Any) -> None:
