@@ -15,6 +15,7 @@ from specdeck.engine.fingerprint.fingerprint import refuse_long_places
 from specdeck.engine.fingerprint.name import is_whole
 from specdeck.engine.metrics.page import read_page
 from specdeck.engine.protocol.codec import WrongType
+from specdeck.engine.protocol.methods import drafts_by_text
 
 if TYPE_CHECKING:
     from specdeck.engine.client.engine_client import EngineClient
@@ -104,7 +105,7 @@ class Arm:
     @property
     def drafts_by_text(self) -> bool:
         """Whether its drafter finds something in some texts only: no draft is no standstill."""
-        return (self.facts.method or "").startswith(("ngram", "suffix"))
+        return drafts_by_text(self.facts.method)
 
     def identity(self) -> dict[str, Any]:
         """What makes two runs comparable: they may be one run only where all of it is the same."""

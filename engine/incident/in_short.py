@@ -35,8 +35,8 @@ NEAR_S: Final = 180.0
 """Seconds before a fall in which a change may be its cause."""
 _MOST_NEAR: Final = 5
 """Changes shortly before the fall."""
-_NEAR_EVENTS: Final = {"load": _MOST_NEAR, "policy": 1, "breaker": 1}
-"""By kind, how many events shortly before the fall are told: a policy may move k all the time."""
+_SAME_S: Final = 1.0
+"""An event so soon after a fall has its second."""
 _AT_ONCE_S: Final = 2.0
 """A dip that begins so near a fall of the speed has its second."""
 _MOST_STALLS: Final = 3
@@ -272,14 +272,22 @@ class InShort:
         fall = self._made.fall
         return fall is not None and fall.earliest - NEAR_S <= t <= fall.t + 5.0
 
+    def _is_before(self, t: float) -> bool:
+        fall = self._made.fall
+        return fall is not None and t <= fall.t + _SAME_S
+
     def _list_near(self) -> list[str]:
         """The last changes before the fall, those of what is asked for and what moved k by itself
         among them."""
         rows = [(one.first.t, self._run(one)) for one in group_moves(self.list_near_moves())]
         events = [one for one in self._made.events if one.text and self._is_near(one.t)]
-        for kind, most in _NEAR_EVENTS.items():
-            nearest = [one for one in events if one.kind == kind][-most:]
-            rows += [(one.t, f"{self._clock(one.t)} {escape(one.text)}") for one in nearest]
+        near = [one for one in events if one.kind == "load"]
+        for kind in ("policy", "breaker"):
+            # What came after the fall answers it.
+            by_itself = [one for one in events if one.kind == kind and self._is_before(one.t)]
+            grave = [one for one in by_itself if one.tone == "bad"]  # such as a breaker that opens
+            near += (grave or by_itself)[-1:]
+        rows += [(one.t, f"{self._clock(one.t)} {escape(one.text)}") for one in near]
         return [text for _, text in sorted(rows)[-_MOST_NEAR:]]
 
     def _quiet(self) -> list[str]:

@@ -47,6 +47,15 @@ def drafts_all_or_none(method: str | None, *, parallel_drafting: object) -> bool
     return bool(parallel_drafting) and method not in _PARALLEL_AT_ANY_K
 
 
+def drafts_by_text(method: str | None) -> bool:
+    """Whether the drafter finds something in some texts only: no draft is no standstill.
+
+    >>> drafts_by_text("ngram_gpu"), drafts_by_text("eagle3"), drafts_by_text(None)
+    (True, False, False)
+    """
+    return (method or "").startswith(("ngram", "suffix"))
+
+
 def is_mtp(method: str | None) -> bool:
     """Whether the method drafts with the target's own multi-token heads.
 

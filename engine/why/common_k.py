@@ -1,8 +1,8 @@
-"""Two spans of different k, compared as far as both drafted.
+"""Spans and cohorts of different k, compared as far as all of them drafted.
 
-What drafts bring grows with k: where it was lowered since the baseline, as a policy does whenever
-the batch grows, every cohort brings less and nothing is wrong. So both are cut to the positions
-that both drafted in nearly every draft.
+What drafts bring grows with k: where it was lowered since the baseline, every cohort brings less
+and nothing is wrong; where a policy moves it, requests that come in large batches bring less than
+others. So all are cut to the positions that were drafted in nearly every draft.
 """
 
 from __future__ import annotations
@@ -11,72 +11,79 @@ from dataclasses import replace
 from typing import Final
 
 from specdeck.engine.protocol.cohorts import CohortCounts
+from specdeck.engine.protocol.methods import drafts_by_text
 from specdeck.engine.why.evidence import CohortSpan, Evidence
 from specdeck.engine.why.figures import own_tokens
 
 _NEARLY_ALL: Final = 0.9
 """Of the drafts: a position that so many have a token at was drafted all the time."""
-_LEAST_SHARE: Final = 0.5
+_LEAST_SHARE: Final = 0.2
 """Of the drafts of the cohort with the most: one with fewer does not tell what k was."""
 
 
 def at_common_k(evidence: Evidence) -> Evidence:
     """`evidence` with all spans cut to the positions that the look and the baseline have drafted.
 
-    As it is where these are the same, k stands still and nobody but an operator moves it.
+    Those of every cohort where a policy moves k; else as it is where they are the same.
     """
-    if evidence.baseline is None:
+    baseline, state = evidence.baseline, evidence.state
+    moves = state is not None and state.policy != "fixed"
+    spans = [evidence.span] if baseline is None else [evidence.span, baseline.span]
+    depths = [depth for span in spans for depth in _list_depths(span)]
+    if not moves:
+        depths = [max(_list_depths(span), default=0) for span in spans]
+    if not depths or 0 in depths or (len(set(depths)) == 1 and not moves):
         return evidence
-    depths = find_depth(evidence.baseline.span), find_depth(evidence.span)
-    moves = evidence.state is not None and evidence.state.policy != "fixed"
-    if 0 in depths or (depths[0] == depths[1] and not moves):
-        return evidence
-    depth = min(depths)
-    earlier = evidence.earlier
+    depth, earlier = min(depths), evidence.earlier
+    # What came without a draft tells of a drafter that finds none, or of times at k = 0.
+    keeps = drafts_by_text(None if state is None else state.method)
     return replace(
         evidence,
-        span=cut(evidence.span, depth),
-        series=tuple(cut(span, depth) for span in evidence.series),
-        earlier=None if earlier is None else cut(earlier, depth),
-        baseline=replace(evidence.baseline, span=cut(evidence.baseline.span, depth)),
+        span=_cut(evidence.span, depth, keeps),
+        series=tuple(_cut(span, depth, keeps) for span in evidence.series),
+        earlier=None if earlier is None else _cut(earlier, depth, keeps),
+        baseline=baseline and replace(baseline, span=_cut(baseline.span, depth, keeps)),
     )
 
 
-def find_depth(span: CohortSpan) -> int:
-    """The positions that nearly every draft has had a token at; 0 where nothing was drafted.
+def _list_depths(span: CohortSpan) -> list[int]:
+    """The positions that nearly every draft has had a token at, by cohort; none without drafts.
 
-    By the cohort with the longest drafts: what keeps those of others short, as a grammar does, is
-    none of k's doing.
+    Of the cohorts with the most drafts. What keeps those of one short, as a grammar does, is none
+    of k's doing: where k stands still the longest ones tell of it.
     """
     cells = list(span.comparable().cells.values())
     most = max((counts.drafts for counts in cells), default=0)
-    deepest = 0
+    found = []
     for counts in cells:
         first, *_ = counts.drafted_per_position or (0,)
         if first and counts.drafts >= _LEAST_SHARE * most:
             had = [each >= _NEARLY_ALL * first for each in counts.drafted_per_position]
-            deepest = max(deepest, had.index(False) if False in had else len(had))
-    return deepest
+            found.append(had.index(False) if False in had else len(had))
+    return found
 
 
-def cut(span: CohortSpan, depth: int) -> CohortSpan:
+def _cut(span: CohortSpan, depth: int, keeps: bool) -> CohortSpan:
     """What the drafts of a span would have brought, had they ended at `depth`."""
-    cells = {cohort: _cut_counts(counts, depth) for cohort, counts in span.cells.items()}
+    cells = {cohort: _cut_counts(counts, depth, keeps) for cohort, counts in span.cells.items()}
     return CohortSpan(span.start, span.end, span.k_max, cells)
 
 
-def _cut_counts(counts: CohortCounts, depth: int) -> CohortCounts:
-    """Each draft with the token that follows it, and nothing that came without one.
+def _cut_counts(counts: CohortCounts, depth: int, keeps: bool) -> CohortCounts:
+    """Each draft with the token that follows it; what came without one where that `keeps`.
 
-    >>> _cut_counts(CohortCounts(2, 9, 142, 0, 50, (50, 50), (40, 20)), 1)
-    CohortCounts(requests=2, prompt_tokens=9, output_tokens=92, preemptions=0, drafts=50, \
-drafted_per_position=(50, 0), accepted_per_position=(40, 0))
+    >>> counts = CohortCounts(2, 9, 142, 0, 50, (50, 50), (40, 20))
+    >>> _cut_counts(counts, 1, False).output_tokens, _cut_counts(counts, 1, True).output_tokens
+    (92, 122)
     """
     drafted, accepted = (
         (*row[:depth], *[0] * (len(row) - depth))
         for row in (counts.drafted_per_position, counts.accepted_per_position)
     )
-    own = min(own_tokens(counts), counts.drafts + sum(accepted))
+    left_out = counts.accepted - sum(accepted)
+    own = max(0, own_tokens(counts) - left_out)
+    if not keeps:
+        own = min(own, counts.drafts + sum(accepted))
     return replace(
         counts,
         output_tokens=counts.requests + own,

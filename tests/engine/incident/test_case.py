@@ -11,7 +11,7 @@ import pytest
 from tests.support.incident_engine import FALL, SECONDS, record_collapse, record_poison
 from tests.support.readings import START, URL
 
-from specdeck.engine.blackbox.event import BoxEvent
+from specdeck.engine.blackbox.event import BoxEvent, EventKind, EventTone
 from specdeck.engine.blackbox.folder import box_path
 from specdeck.engine.blackbox.history import History
 from specdeck.engine.incident.collect import Sources, assemble
@@ -87,16 +87,21 @@ def test_another_load_shortly_before_the_fall_is_told(poisoned: Material) -> Non
 
 
 def test_what_moved_k_by_itself_shortly_before_the_fall_is_told(poisoned: Material) -> None:
+    told: list[tuple[EventKind, EventTone, float]] = [
+        ("policy", "accent", -200), ("policy", "accent", -9), ("policy", "accent", -3),
+        ("policy", "accent", 4), ("breaker", "bad", 0), ("breaker", "warn", 0.9),
+        ("breaker", "good", 2),
+    ]  # fmt: skip
     events = [
-        BoxEvent(START + FALL + by, kind, f"{kind} of {by}")
-        for kind in ("policy", "breaker")
-        for by in (-200, -9, -3, 60)
+        BoxEvent(START + FALL + by, kind, f"{kind} of {by:g}", tone) for kind, tone, by in told
     ]
     made = replace(poisoned, events=(*poisoned.events, *events))
     short = section(write_page(made, (), time.gmtime), "In short")
-    when = time.strftime("%H:%M:%S", time.gmtime(START + FALL - 3))
-    found = [line for line in short if "of -" in line]
-    assert found == [f"- Shortly before: {when} {kind} of -3" for kind in ("breaker", "policy")]
+    found = [line for line in short if "policy of" in line or "breaker of" in line]
+    at = [time.strftime("%H:%M:%S", time.gmtime(START + FALL + by)) for by in (-3, 0)]
+    assert found == [
+        f"- Shortly before: {at[0]} policy of -3", f"- Shortly before: {at[1]} breaker of 0",
+    ]  # fmt: skip
 
 
 def test_the_page_says_what_it_is_not_with_figures(poisoned: Material) -> None:

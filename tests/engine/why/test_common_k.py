@@ -8,7 +8,6 @@ import pytest
 from tests.support.simulated_traffic import Traffic
 
 from specdeck.engine.protocol.cohorts import CohortCounts
-from specdeck.engine.why.common_k import find_depth
 from specdeck.engine.why.evidence import Baseline, CohortSpan, Evidence
 from specdeck.engine.why.figures import own_tokens
 from specdeck.engine.why.ranking import diagnose
@@ -41,7 +40,6 @@ def look_at(k: int, baseline: Baseline, accept: float) -> Evidence:
 def test_another_k_is_no_fall_and_a_fall_is_seen_at_another_k(then: int, now: int) -> None:
     baseline = Traffic(1, rate=10.0).run(40).as_baseline()
     baseline = replace(baseline, span=span_at(baseline.span, then))
-    assert find_depth(baseline.span) == then
     for accept, causes in ((0.72, []), (0.4, ["every_cohort_fell"])):
         found = diagnose(look_at(now, baseline, accept))
         assert [one.name for one in found.causes] == causes
