@@ -418,7 +418,7 @@ def as_applied(last: LastChange, change: Change, state: EngineState) -> AppliedC
     names = [name for name in present if name in asked or was.get(name) != present[name]]
     before = {name: was[name] for name in names if name in was}
     applied = {name: present[name] for name in names}
-    return AppliedChange(before, applied, state.version, state.step)
+    return AppliedChange(before, applied, state.version, state.step, undo=last.undo)
 
 
 def is_made(change: Change, version: int, state: EngineState) -> bool:
@@ -429,7 +429,11 @@ def is_made(change: Change, version: int, state: EngineState) -> bool:
     asked, last = change.knobs(), state.last_change
     if last is None or state.version <= version or last.who != (change.who or ""):
         return False
-    return bool(asked) and asked.items() <= last.after.items()
+    present = last.after
+    return bool(asked) and all(
+        name in present and present[name] == _IN_FORCE.get(value, value)
+        for name, value in asked.items()
+    )
 
 
 async def _follow(

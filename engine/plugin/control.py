@@ -248,7 +248,7 @@ class Control:
             return AppliedChange(was, found, self._version, step, notices, number)
         who = change.who or "unknown"
         notices = self._trials.cancel(f"{who} changed the engine")
-        before = self._steering.knobs
+        before, turns = self._steering.knobs, self._turns
         touched = self._steering.touched_names(change)
         was = self._steering.pick(touched)
         undoing = {**self._undo_lease(change, lease), **self._steering.undo_breaker(change)}
@@ -259,6 +259,8 @@ class Control:
         notices += self._leases.lend(change, before)
         notices += self._turn_breaker(change, was, who)
         found, undo = self._steering.pick(touched), {**was, **undoing} if undoing else None
+        if undo is not None and self._last_change is not None and self._turns != turns:
+            self._last_change = replace(self._last_change, undo=undo)
         return AppliedChange(was, found, self._version, step, notices, undo=undo)
 
     def _undo_lease(self, change: Change, lease: LeaseRecord | None) -> dict[str, Any]:

@@ -171,6 +171,8 @@ class LastChange:
     after: Knobs
     origin: Origin | None = None
     """Where the change came from; None of a plugin that does not tell."""
+    undo: Knobs | None = None
+    """As that of `AppliedChange`, for whoever did not hear that."""
 
 
 @dataclass(frozen=True, slots=True)

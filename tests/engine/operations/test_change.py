@@ -35,6 +35,7 @@ from specdeck.engine.operations.change import (
     Proof,
     ReadingFeed,
     as_applied,
+    is_made,
     make_change,
     poll,
 )
@@ -277,6 +278,25 @@ def test_of_a_change_that_is_found_in_the_state_those_knobs_are_told_that_it_tur
     found = as_applied(last, asked, state(version=8))
     assert found.before == {"k": 5, "policy": "goodput", "breaker.windows": 3}
     assert found.applied == {"k": 5, "policy": "fixed", "breaker.windows": 7}
+    lent = replace(last, undo={"k": 4, "policy": "goodput"})
+    assert as_applied(lent, asked, state(version=8)).undo == lent.undo
+
+
+@pytest.mark.parametrize(
+    ("asked", "after"),
+    [
+        (Change(breaker="open", probe=True), {"k": 5, "breaker": "open"}),
+        (Change(parameters={"goodput.margin": "none"}), {"k": 5, "goodput.margin": None}),
+    ],
+)
+def test_a_change_is_known_by_what_is_in_force_after_its_words(
+    state: State, asked: Change, after: dict[str, Any]
+) -> None:
+    last = LastChange(1.0, "", None, {"k": 5}, after)
+    assert is_made(asked, 7, replace(state(version=8), last_change=last))
+    assert not is_made(
+        asked, 7, replace(state(version=8), last_change=replace(last, after={"k": 5}))
+    )
 
 
 @pytest.mark.parametrize("meanwhile", [None, "bob"])

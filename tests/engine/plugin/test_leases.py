@@ -85,6 +85,13 @@ def test_the_undo_of_a_change_over_a_lease_is_what_the_lease_goes_back_to(
     applied = control.change(Change(k=3, parameters={floor: 0.7}, who="bob"))
     assert applied.before == {"k": 2, floor: 0.5}
     assert applied.undo == {"k": 5, "policy": "goodput", floor: 0.6}
+    last = control.state().last_change  # for whoever does not hear the answer
+    assert last is not None
+    assert last.undo == applied.undo
+    control.change(Change(k=4, who="bob"))
+    last = control.state().last_change
+    assert last is not None
+    assert last.undo is None
 
 
 def test_a_trial_is_not_made_permanent_by_a_change_of_something_else(
