@@ -24,26 +24,35 @@ _LEAST_SHARE: Final = 0.2
 def at_common_k(evidence: Evidence) -> Evidence:
     """`evidence` with all spans cut to the positions that the look and the baseline have drafted.
 
-    Those of every cohort where a policy moves k; else as it is where they are the same.
+    Those of every cohort where a policy moves k. A drafter that goes by text drafts as far as it
+    finds something: its spans stay as they are unless the longest drafts differ.
     """
     baseline, state = evidence.baseline, evidence.state
     moves = state is not None and state.policy != "fixed"
+    by_text = drafts_by_text(None if state is None else state.method)
     spans = [evidence.span] if baseline is None else [evidence.span, baseline.span]
     depths = [depth for span in spans for depth in _list_depths(span)]
     if not moves:
         depths = [max(_list_depths(span), default=0) for span in spans]
-    if not depths or 0 in depths or (len(set(depths)) == 1 and not moves):
+    is_still = not moves and (baseline is None or (by_text and len(set(depths)) == 1))
+    if not depths or 0 in depths or is_still:
         return evidence
     depth, earlier = min(depths), evidence.earlier
-    # What came without a draft tells of a drafter that finds none, or of times at k = 0.
-    keeps = drafts_by_text(None if state is None else state.method)
+
     return replace(
         evidence,
-        span=_cut(evidence.span, depth, keeps),
-        series=tuple(_cut(span, depth, keeps) for span in evidence.series),
-        earlier=None if earlier is None else _cut(earlier, depth, keeps),
-        baseline=baseline and replace(baseline, span=_cut(baseline.span, depth, keeps)),
+        span=_cut(evidence.span, depth, by_text),
+        series=tuple(_cut(span, depth, by_text) for span in evidence.series),
+        earlier=None if earlier is None else _cut(earlier, depth, by_text),
+        baseline=baseline and replace(baseline, span=_cut(baseline.span, depth, by_text)),
     )
+
+
+def _list_largest(span: CohortSpan) -> list[CohortCounts]:
+    """Of the cohorts with the most drafts."""
+    cells = list(span.comparable().cells.values())
+    most = max((counts.drafts for counts in cells), default=0)
+    return [counts for counts in cells if counts.drafts and counts.drafts >= _LEAST_SHARE * most]
 
 
 def _list_depths(span: CohortSpan) -> list[int]:
@@ -52,41 +61,41 @@ def _list_depths(span: CohortSpan) -> list[int]:
     Of the cohorts with the most drafts. What keeps those of one short, as a grammar does, is none
     of k's doing: where k stands still the longest ones tell of it.
     """
-    cells = list(span.comparable().cells.values())
-    most = max((counts.drafts for counts in cells), default=0)
     found = []
-    for counts in cells:
+    for counts in _list_largest(span):
         first, *_ = counts.drafted_per_position or (0,)
-        if first and counts.drafts >= _LEAST_SHARE * most:
+        if first:
             had = [each >= _NEARLY_ALL * first for each in counts.drafted_per_position]
             found.append(had.index(False) if False in had else len(had))
     return found
 
 
-def _cut(span: CohortSpan, depth: int, keeps: bool) -> CohortSpan:
+def _cut(span: CohortSpan, depth: int, by_text: bool) -> CohortSpan:
     """What the drafts of a span would have brought, had they ended at `depth`."""
-    cells = {cohort: _cut_counts(counts, depth, keeps) for cohort, counts in span.cells.items()}
+    cells = {cohort: _cut_counts(counts, depth, by_text) for cohort, counts in span.cells.items()}
     return CohortSpan(span.start, span.end, span.k_max, cells)
 
 
-def _cut_counts(counts: CohortCounts, depth: int, keeps: bool) -> CohortCounts:
-    """Each draft with the token that follows it; what came without one where that `keeps`.
+def _cut_counts(counts: CohortCounts, depth: int, by_text: bool) -> CohortCounts:
+    """Each draft with the token that follows it.
+
+    What came without a draft came while k was 0, unless nothing was ever drafted for such
+    requests, or the drafter goes `by_text` and has found nothing.
 
     >>> counts = CohortCounts(2, 9, 142, 0, 50, (50, 50), (40, 20))
-    >>> _cut_counts(counts, 1, False).output_tokens, _cut_counts(counts, 1, True).output_tokens
-    (92, 122)
+    >>> [_cut_counts(counts, 1, by_text).output_tokens for by_text in (True, False)]
+    [122, 92]
     """
     drafted, accepted = (
         (*row[:depth], *[0] * (len(row) - depth))
         for row in (counts.drafted_per_position, counts.accepted_per_position)
     )
-    left_out = counts.accepted - sum(accepted)
-    own = max(0, own_tokens(counts) - left_out)
-    if not keeps:
-        own = min(own, counts.drafts + sum(accepted))
+    rounds = max(0, own_tokens(counts) - counts.accepted)
+    if counts.drafts and not by_text:
+        rounds = min(rounds, counts.drafts)
     return replace(
         counts,
-        output_tokens=counts.requests + own,
+        output_tokens=counts.requests + rounds + sum(accepted),
         drafted_per_position=drafted,
         accepted_per_position=accepted,
     )

@@ -19,7 +19,7 @@ async def test_calibration_fills_the_cost_model_and_leaves_nothing(
     driver: Driver, prompts: Prompts, engine: LiveEngine, specdeck: Command
 ) -> None:
     before = await driver.batch(prompts)
-    counters, state = await driver.counters(), await driver.state()
+    counters, state = await driver.settled_counters(), await driver.state()
     facts = (await driver.ask("GET", "facts")).json()["facts"]
 
     began = time.monotonic()

@@ -150,6 +150,15 @@ class Driver:
         }
         return {name: sum(map(float, values)) for name, values in found.items() if values}
 
+    async def settled_counters(self) -> dict[str, float]:
+        """The counters once they stand still: vLLM counts a step after its answers are out."""
+        found = await self.counters()
+        while True:
+            await asyncio.sleep(0.5)
+            older, found = found, await self.counters()
+            if older == found:
+                return found
+
     async def complete(self, prompt: Sequence[int], tokens: int) -> Tokens:
         reply = await self.client.post(
             "/v1/completions",

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.support.simulated_traffic import Traffic
 
-from specdeck.engine.protocol.cohorts import CohortCounts
+from specdeck.engine.protocol.cohorts import CohortCounts, sum_counts
 from specdeck.engine.why.evidence import Baseline, CohortSpan, Evidence
 from specdeck.engine.why.figures import own_tokens
 from specdeck.engine.why.ranking import diagnose
@@ -42,4 +42,30 @@ def test_another_k_is_no_fall_and_a_fall_is_seen_at_another_k(then: int, now: in
     baseline = replace(baseline, span=span_at(baseline.span, then))
     for accept, causes in ((0.72, []), (0.4, ["every_cohort_fell"])):
         found = diagnose(look_at(now, baseline, accept))
+        assert [one.name for one in found.causes] == causes
+
+
+def test_a_k_that_was_changed_within_the_baseline_is_no_fall_either() -> None:
+    before, after = (Traffic(seed, rate=10.0).run(40).as_baseline().span for seed in (1, 2))
+    parts = [span_at(before, 5), span_at(after, 1)]
+    cells = {
+        cohort: sum_counts([span.cells[cohort] for span in parts if cohort in span.cells], 5)
+        for cohort in {*parts[0].cells, *parts[1].cells}
+    }
+    mixed = CohortSpan(before.start, before.end, 5, cells)
+    baseline = replace(Traffic(1, rate=10.0).run(40).as_baseline(), span=mixed)
+    assert diagnose(look_at(1, baseline, 0.72)).causes == ()
+
+
+def test_rounds_without_a_draft_while_k_was_0_are_no_fall_but_of_a_drafter_by_text() -> None:
+    baseline = Traffic(1, rate=10.0).run(40).as_baseline()
+    now = look_at(5, baseline, 0.72)
+    idle = {  # a third of the output came without drafts
+        cohort: replace(counts, output_tokens=round(1.5 * counts.output_tokens))
+        for cohort, counts in now.span.cells.items()
+    }
+    now = replace(now, span=replace(now.span, cells=idle))
+    assert now.state is not None
+    for method, causes in (("eagle3", []), ("ngram", ["every_cohort_fell"])):
+        found = diagnose(replace(now, state=replace(now.state, method=method)))
         assert [one.name for one in found.causes] == causes
