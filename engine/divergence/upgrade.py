@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from specdeck.engine.divergence.baseline import (
@@ -26,6 +26,8 @@ CONFIDENCE = 0.95
 """One-sided."""
 _FEWEST = 3
 """Blocks whose spread says anything."""
+_SAME_K = 0.03
+"""Drafts that are shorter by no more than that are of the same k."""
 _TRACE = 0.5
 """Tokens that a block without any stands for: fewer than any other has."""
 _MOST_LOG = 700.0
@@ -173,12 +175,33 @@ def _acceptance(before: Sequence[Block], now: Sequence[Block], limit: float) -> 
     drafted = [pair for pair in pairs if all(_is_drafted([one]) for one in pair)]
     ratios = [_length([b]) / _length([a]) for a, b in drafted]
     judged = _judge(name, said, ratios, limit, old, new)
+    if judged.word == "fail" and (doubt := _find_shorter_drafts(drafted, limit)) is not None:
+        return replace(judged, word="inconclusive", said=f"{judged.said}: {doubt}")
     untold = sum(not all(map(_tells_drafts, pair)) for pair in pairs)
     if judged.word != "pass" or untold <= IDLE * len(pairs):
         return judged
     # Metrics may well be away in those blocks alone in which something else is wrong.
     why = f"what was drafted is not known in {untold} of {len(pairs)} blocks"
     return Line(name, "inconclusive", f"{said}: {why}", old, new)
+
+
+def _find_shorter_drafts(pairs: Sequence[tuple[Block, Block]], limit: float) -> str | None:
+    """Why fewer tokens a round are no fault of the drafts: they were shorter, and no less of each
+    was accepted. None where they are.
+
+    Of the same drafts a larger share is accepted the shorter they are, as each token needs those
+    before it: a share that fell by more than the `limit` as well is worse at any k.
+    """
+    known = [(a, b) for a, b in pairs if a.drafts and a.drafted and b.drafts and b.drafted]
+    before, now = [a for a, _ in known], [b for _, b in known]
+    was, k = _drafted_length(before), _drafted_length(now)
+    old, new = _rate(before), _rate(now)
+    if not (old and new and k < (1 - _SAME_K) * was):
+        return None
+    shares = [(_rate([b]) or 0.0) / rate for a, b in known if (rate := _rate([a]))]
+    if _judge("acceptance", "", shares, limit, old, new).word == "fail":
+        return None
+    return f"{was:.1f} tokens were drafted a round, and {k:.1f} now: the same k tells more"
 
 
 def _find_idle_blocks(pairs: Sequence[tuple[Block, Block]]) -> tuple[Word, str] | None:
@@ -234,6 +257,12 @@ def _length(blocks: Sequence[Block]) -> float:
     told = [block for block in blocks if _tells_drafts(block)]
     drafts = sum(block.drafts or 0.0 for block in told)
     return 1 + sum(block.accepted or 0.0 for block in told) / drafts
+
+
+def _drafted_length(blocks: Sequence[Block]) -> float:
+    """Tokens that a draft has on average; 0 of none."""
+    drafts = sum(block.drafts or 0.0 for block in blocks)
+    return sum(block.drafted or 0.0 for block in blocks) / drafts if drafts else 0.0
 
 
 def _rate(blocks: Sequence[Block]) -> float | None:

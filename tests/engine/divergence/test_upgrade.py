@@ -276,6 +276,21 @@ def test_another_k_than_the_baseline_had_is_no_fault() -> None:
     assert "k 3 → 5" in line(found, "fingerprint").said
 
 
+@pytest.mark.parametrize(
+    ("accepted", "word"),
+    [(1.08, "inconclusive"), (0.7, "fail"), (2.0, "pass")],
+)
+def test_shorter_drafts_are_no_fault_where_no_less_of_them_is_accepted(
+    accepted: float, word: str
+) -> None:
+    # Half of four were accepted in the baseline.
+    shorter = tuple(replace(one, drafted=600.0, accepted=300.0 * accepted) for one in blocks())
+    found = line(gate(baseline(blocks=shorter)), "acceptance")
+    assert found.word == word
+    if word == "inconclusive":
+        assert "4.0 tokens were drafted a round, and 2.0 now" in found.said
+
+
 def test_other_facts_and_other_answers_are_told_and_no_fault() -> None:
     newer = SEEN.seen(engine__vllm="0.33.0").as_json()
     found = gate(baseline(fingerprint=newer, answers={"a": "1", "b": "3", "c": "4"}))
