@@ -136,15 +136,15 @@ def _groups(by: str, words: set[str]) -> Iterator[tuple[str, ...]]:
         yield from ((word,) for word in special if len(special) > 1)
 
 
-def compare_cohorts(evidence: Evidence) -> list[Finding]:
-    """What each dimension has to do with acceptance."""
+def compare_cohorts(evidence: Evidence, alike: Evidence) -> list[Finding]:
+    """What each dimension has to do with acceptance; since when, by spans that are `alike` in k."""
     span = evidence.span.comparable()
     if not span.cells:
         return [Untold(name, "no_drafts") for name in _SUSPECTS.values()]
     if span.total.requests < 2 * LEAST_REQUESTS:
         return [Untold(name, "few_requests") for name in _SUSPECTS.values()]
     taken, compared = search_splits(span, evidence.spread)
-    causes: list[Finding] = [make_cause(one, evidence) for one in taken]
+    causes: list[Finding] = [make_cause(one, alike) for one in taken]
     named = {one.split.name for one in taken}
     for by, name in _SUSPECTS.items():
         if name not in named:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from specdeck.engine.protocol.cohorts import CohortCounts
+from specdeck.engine.protocol.messages import EngineState
 from specdeck.engine.protocol.methods import drafts_by_text
 from specdeck.engine.why.evidence import CohortSpan, Evidence
 from specdeck.engine.why.figures import own_tokens
@@ -28,7 +29,7 @@ def at_common_k(evidence: Evidence) -> Evidence:
     finds something: its spans stay as they are unless the longest drafts differ.
     """
     baseline, state = evidence.baseline, evidence.state
-    moves = state is not None and state.policy != "fixed"
+    moves = is_moved(state)
     by_text = drafts_by_text(None if state is None else state.method)
     spans = [evidence.span] if baseline is None else [evidence.span, baseline.span]
     depths = [depth for span in spans for depth in _list_depths(span)]
@@ -46,6 +47,11 @@ def at_common_k(evidence: Evidence) -> Evidence:
         earlier=None if earlier is None else _cut(earlier, depth, by_text),
         baseline=baseline and replace(baseline, span=_cut(baseline.span, depth, by_text)),
     )
+
+
+def is_moved(state: EngineState | None) -> bool:
+    """Whether a policy moves k, from one batch to the next."""
+    return state is not None and state.policy != "fixed"
 
 
 def _list_largest(span: CohortSpan) -> list[CohortCounts]:

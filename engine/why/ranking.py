@@ -19,7 +19,7 @@ from specdeck.engine.why.causes import (
     command_of,
 )
 from specdeck.engine.why.cohort_gaps import Split, compare_cohorts
-from specdeck.engine.why.common_k import at_common_k
+from specdeck.engine.why.common_k import at_common_k, is_moved
 from specdeck.engine.why.contention import judge_contention
 from specdeck.engine.why.draft_fit import judge_draft, judge_k
 from specdeck.engine.why.drift import find_drift, merge_drift
@@ -137,8 +137,10 @@ def _cause_as_json(cause: Cause, command: str) -> dict[str, Any]:
 def diagnose(evidence: Evidence) -> Diagnosis:
     """Every test, and the causes ranked by what they explain of the loss."""
     alike = at_common_k(evidence)
-    compared = compare_cohorts(alike)
-    found: list[Finding] = [*compared, *find_drift(alike, _list_groups(compared))]
+    # Within a look k stands still, unless a policy moves it.
+    now = alike if is_moved(evidence.state) else evidence
+    compared = compare_cohorts(now, alike)
+    found: list[Finding] = [*compared, *find_drift(now, _list_groups(compared))]
     causes = merge_drift([one for one in found if isinstance(one, Cause)])
     of_cohorts = _list_groups(causes)
     config = [*judge_draft(alike, of_cohorts), judge_k(evidence)]

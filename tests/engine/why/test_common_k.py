@@ -69,3 +69,13 @@ def test_rounds_without_a_draft_while_k_was_0_are_no_fall_but_of_a_drafter_by_te
     for method, causes in (("eagle3", []), ("ngram", ["every_cohort_fell"])):
         found = diagnose(replace(now, state=replace(now.state, method=method)))
         assert [one.name for one in found.causes] == causes
+
+
+def test_kinds_within_a_look_are_compared_at_its_own_k() -> None:
+    """At the k of 1 of the baseline, three quarters of their difference are not to be seen."""
+    baseline = Traffic(1, rate=10.0).run(40).as_baseline()
+    baseline = replace(baseline, span=span_at(baseline.span, 1))
+    poor = Traffic(51, rate=10.0, accept=lambda r, t: 0.55 if r.structured == "json" else 0.72)
+    found = diagnose(poor.run(60).evidence(baseline))
+    assert [one.name for one in found.causes] == ["structured_output"]
+    assert found.causes[0].figure == diagnose(poor.evidence()).causes[0].figure
