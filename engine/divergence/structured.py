@@ -349,6 +349,8 @@ def _is_beginning(text: str) -> bool:
 
     >>> [_is_beginning(text) for text in ('{"a": tr', '["x', "[1.", "[1 2", '{"a" 1', "{}}")]
     [True, True, True, False, False, False]
+    >>> _is_beginning("[NaN, 1")
+    False
     """
     try:
         _DECODER.decode(text)
@@ -356,6 +358,8 @@ def _is_beginning(text: str) -> bool:
         return True
     except json.JSONDecodeError as error:
         before, rest = text[: error.pos].rstrip()[-1:], text[error.pos :]
+    except ValueError:  # of a word that is none of JSON's
+        return False
     else:
         return True
     if not rest.strip() or _HALF_ESCAPE.fullmatch(rest):

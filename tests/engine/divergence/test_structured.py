@@ -264,6 +264,8 @@ def test_a_number_that_only_specdeck_refuses_is_no_broken_grammar(number: str) -
     asked = prompt(structured_outputs={"json": {"properties": {"n": {"type": "number"}}}})
     assert violation(asked, answer(f'{{"n": {number}}}')) is None
     assert violation(asked, answer(f'{{"n": {number}')) is not None
+    for finish in ("stop", "length"):
+        assert violation(asked, answer('{"n": NaN, ', finish=finish)) is not None
     assert violation(asked, answer('{"n": NaN}')) is not None
 
 
