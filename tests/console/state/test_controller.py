@@ -75,6 +75,15 @@ def steered(tasks: Tasks) -> SteeredEngine:
     return make
 
 
+async def begin_unanswered(tasks: Tasks, steered: SteeredEngine) -> tuple[Controller, ListedEngine]:
+    """A controller of an engine that answers no change until its `answer` is set."""
+    engine = ListedEngine(readings(3))
+    engine.answer.clear()
+    controller = steered(engine)
+    await tasks.rest()
+    return controller, engine
+
+
 def said(controller: Controller) -> list[str]:
     return [event.text for event in controller.track.events]
 
@@ -113,10 +122,7 @@ async def test_an_alarm_that_goes_on_is_one_event(tasks: Tasks, steered: Steered
 async def test_one_request_at_a_time_and_the_last_wish_wins(
     tasks: Tasks, steered: SteeredEngine
 ) -> None:
-    engine = ListedEngine(readings(3))
-    engine.answer.clear()
-    controller = steered(engine)
-    await tasks.rest()
+    controller, engine = await begin_unanswered(tasks, steered)
     for k in (4, 3, 2):
         controller.wish(Change(k=k))
         await tasks.rest()
@@ -187,10 +193,7 @@ async def test_keys_that_end_at_what_is_under_way_leave_nothing_that_is_sent_lat
     last: dict[str, Any],
     undone: dict[str, Any],
 ) -> None:
-    engine = ListedEngine(readings(3))
-    engine.answer.clear()
-    controller = steered(engine)
-    await tasks.rest()
+    controller, engine = await begin_unanswered(tasks, steered)
     for _ in range(times):
         press(controller)
         await tasks.rest()
@@ -206,10 +209,7 @@ async def test_keys_that_end_at_what_is_under_way_leave_nothing_that_is_sent_lat
 async def test_what_is_asked_for_again_after_its_undo_can_be_undone(
     tasks: Tasks, steered: SteeredEngine
 ) -> None:
-    engine = ListedEngine(readings(3))
-    engine.answer.clear()
-    controller = steered(engine)
-    await tasks.rest()
+    controller, engine = await begin_unanswered(tasks, steered)
     controller.change_k(-1)
     await tasks.rest()
     controller.undo(never)
@@ -225,10 +225,7 @@ async def test_what_is_asked_for_again_after_its_undo_can_be_undone(
 async def test_what_is_asked_for_with_an_undo_is_undone_without_it(
     tasks: Tasks, steered: SteeredEngine
 ) -> None:
-    engine = ListedEngine(readings(3))
-    engine.answer.clear()
-    controller = steered(engine)
-    await tasks.rest()
+    controller, engine = await begin_unanswered(tasks, steered)
     controller.change_k(-1)
     await tasks.rest()
     controller.undo(never)
@@ -245,10 +242,7 @@ async def test_what_is_asked_for_with_an_undo_is_undone_without_it(
 async def test_undo_takes_wishes_back_one_by_one_before_they_are_sent(
     tasks: Tasks, steered: SteeredEngine
 ) -> None:
-    engine = ListedEngine(readings(3))
-    engine.answer.clear()
-    controller = steered(engine)
-    await tasks.rest()
+    controller, engine = await begin_unanswered(tasks, steered)
     controller.wish(Change(k=3))
     await tasks.rest()
     for wanted in (Change(k=2), Change(mode="target-only")):
