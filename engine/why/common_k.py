@@ -2,7 +2,8 @@
 
 What drafts bring grows with k: where it was lowered since the baseline, every cohort brings less
 and nothing is wrong; where a policy moves it, requests that come in large batches bring less than
-others. So all are cut to the positions that were drafted in nearly every draft.
+others; where an operator changed it within the look, those that came later do. So all are cut to
+the positions that were drafted in nearly every draft, and what came while k was 0 is left out.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from dataclasses import replace
 from typing import Final
 
 from specdeck.engine.protocol.cohorts import CohortCounts
-from specdeck.engine.protocol.messages import EngineState
 from specdeck.engine.protocol.methods import drafts_by_text
 from specdeck.engine.why.evidence import CohortSpan, Evidence
 from specdeck.engine.why.figures import own_tokens
@@ -20,16 +20,20 @@ _NEARLY_ALL: Final = 0.9
 """Of the drafts: a position that so many have a token at was drafted all the time."""
 _LEAST_SHARE: Final = 0.2
 """Of the drafts of the cohort with the most: one with fewer does not tell what k was."""
+_OFF = 0.05
+"""Of the rounds of requests that are drafted for: where more had no draft, k was 0 for a time."""
+_TURNS: Final = frozenset({"k", "mode", "policy", "breaker"})
+"""What a change turns that moves k."""
 
 
 def at_common_k(evidence: Evidence) -> Evidence:
     """`evidence` with all spans cut to the positions that the look and the baseline have drafted.
 
-    Those of every cohort where a policy moves k. A drafter that goes by text drafts as far as it
-    finds something: its spans stay as they are unless the longest drafts differ.
+    Those of every cohort where k moved within the look. A drafter that goes by text drafts as far
+    as it finds something: its spans stay as they are unless the longest drafts differ.
     """
     baseline, state = evidence.baseline, evidence.state
-    moves = is_moved(state)
+    moves = is_moved(evidence)
     by_text = drafts_by_text(None if state is None else state.method)
     spans = [evidence.span] if baseline is None else [evidence.span, baseline.span]
     depths = [depth for span in spans for depth in _list_depths(span)]
@@ -49,9 +53,21 @@ def at_common_k(evidence: Evidence) -> Evidence:
     )
 
 
-def is_moved(state: EngineState | None) -> bool:
-    """Whether a policy moves k, from one batch to the next."""
-    return state is not None and state.policy != "fixed"
+def is_moved(evidence: Evidence) -> bool:
+    """Whether requests of the look were drafted for at several k.
+
+    By a policy, from one batch to the next; or by a change within the look or as long before as
+    it took, since requests that end in it began earlier.
+    """
+    state, span = evidence.state, evidence.span
+    if state is None:
+        return False
+    if state.policy != "fixed":
+        return True
+    last = state.last_change
+    if last is None or _TURNS.isdisjoint(last.after):
+        return False
+    return span.start - (span.end - span.start) <= last.t <= evidence.t
 
 
 def _list_largest(span: CohortSpan) -> list[CohortCounts]:
@@ -77,9 +93,27 @@ def _list_depths(span: CohortSpan) -> list[int]:
 
 
 def _cut(span: CohortSpan, depth: int, by_text: bool) -> CohortSpan:
-    """What the drafts of a span would have brought, had they ended at `depth`."""
-    cells = {cohort: _cut_counts(counts, depth, by_text) for cohort, counts in span.cells.items()}
+    """What the drafts of a span would have brought, had they ended at `depth`.
+
+    Without the requests that had no draft at all, where k was 0 for a time.
+    """
+    kept = span.cells
+    if not by_text and _was_off(span):
+        kept = {cohort: counts for cohort, counts in kept.items() if counts.drafts}
+    cells = {cohort: _cut_counts(counts, depth, by_text) for cohort, counts in kept.items()}
     return CohortSpan(span.start, span.end, span.k_max, cells)
+
+
+def _was_off(span: CohortSpan) -> bool:
+    """Whether k was 0 for a time: kinds of requests that are drafted for had rounds without."""
+    drafted = [counts for counts in span.comparable().cells.values() if counts.drafts]
+    rounds = sum(_count_rounds(counts) for counts in drafted)
+    return rounds - sum(counts.drafts for counts in drafted) > _OFF * rounds
+
+
+def _count_rounds(counts: CohortCounts) -> int:
+    """What came after each request's first token, in steps."""
+    return max(0, own_tokens(counts) - counts.accepted)
 
 
 def _cut_counts(counts: CohortCounts, depth: int, by_text: bool) -> CohortCounts:
@@ -96,7 +130,7 @@ def _cut_counts(counts: CohortCounts, depth: int, by_text: bool) -> CohortCounts
         (*row[:depth], *[0] * (len(row) - depth))
         for row in (counts.drafted_per_position, counts.accepted_per_position)
     )
-    rounds = max(0, own_tokens(counts) - counts.accepted)
+    rounds = _count_rounds(counts)
     if counts.drafts and not by_text:
         rounds = min(rounds, counts.drafts)
     return replace(

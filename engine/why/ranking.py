@@ -137,8 +137,7 @@ def _cause_as_json(cause: Cause, command: str) -> dict[str, Any]:
 def diagnose(evidence: Evidence) -> Diagnosis:
     """Every test, and the causes ranked by what they explain of the loss."""
     alike = at_common_k(evidence)
-    # Within a look k stands still, unless a policy moves it.
-    now = alike if is_moved(evidence.state) else evidence
+    now = alike if is_moved(evidence) else evidence
     compared = compare_cohorts(now, alike)
     found: list[Finding] = [*compared, *find_drift(now, _list_groups(compared))]
     causes = merge_drift([one for one in found if isinstance(one, Cause)])

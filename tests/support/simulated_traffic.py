@@ -98,6 +98,9 @@ class Traffic:
     prefill_s: float = 2e-5
     """A prompt token."""
     k: int = K
+    """The most tokens of a draft."""
+    k_at: Callable[[float], int] | None = None
+    """Tokens of the drafts of a request, at seconds since the beginning; `k` unless given."""
     random: Random = field(init=False)
     cells: dict[Cohort, CohortCounts] = field(default_factory=dict)
     lines: list[RequestLine] = field(default_factory=list)
@@ -138,11 +141,12 @@ class Traffic:
     def _finish(self, request: Request, t: float) -> None:
         mean = min(0.98, max(0.005, self.accept(request, t)))
         own = self.random.betavariate(mean * self.spread, (1 - mean) * self.spread)
+        k = self.k if self.k_at is None else self.k_at(t)
         drafts, accepted, left = 0, [0] * self.k, request.output
         while left > 0:
-            drafts += 1
+            drafts += k > 0
             run = 0
-            while run < self.k and self.random.random() < own:
+            while run < k and self.random.random() < own:
                 accepted[run] += 1
                 run += 1
             left -= run + 1
@@ -152,14 +156,14 @@ class Traffic:
             "sampled" if request.sampled else "greedy", "no", "length",
         )  # fmt: skip
         counts = CohortCounts(
-            1, request.prompt, request.output, request.preemptions, drafts, (drafts,) * self.k,
-            tuple(accepted),
+            1, request.prompt, request.output, request.preemptions, drafts,
+            (drafts,) * k + (0,) * (self.k - k), tuple(accepted),
         )  # fmt: skip
         had = self.cells.get(cohort, no_counts(self.k))
         self.cells[cohort] = sum_counts((had, counts), self.k)
         self.lines.append(RequestLine(
             len(self.lines), "length", 1.0, request.prompt, request.output, None, drafts,
-            drafts * self.k, sum(accepted), request.preemptions, cohort.cached, cohort.adapter,
+            drafts * k, sum(accepted), request.preemptions, cohort.cached, cohort.adapter,
             cohort.structured, cohort.temperature, ended=T0 + t,
         ))  # fmt: skip
         self._pending = getattr(self, "_pending", 0) + request.prompt - request.cached

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from tests.support.simulated_traffic import Traffic
+from tests.support.simulated_traffic import T0, Traffic
 
 from specdeck.engine.protocol.cohorts import CohortCounts, sum_counts
+from specdeck.engine.protocol.messages import LastChange
+from specdeck.engine.why.common_k import is_moved
 from specdeck.engine.why.evidence import Baseline, CohortSpan, Evidence
 from specdeck.engine.why.figures import own_tokens
 from specdeck.engine.why.ranking import diagnose
@@ -79,3 +82,58 @@ def test_kinds_within_a_look_are_compared_at_its_own_k() -> None:
     found = diagnose(poor.run(60).evidence(baseline))
     assert [one.name for one in found.causes] == ["structured_output"]
     assert found.causes[0].figure == diagnose(poor.evidence()).causes[0].figure
+
+
+BY_OPERATOR: tuple[Callable[[float], int], ...] = (
+    lambda t: 1 if t < 90 else 5,
+    lambda t: 5 if t < 100 else 0,
+    lambda t: 0 if t < 100 else 5,
+    lambda t: 0 if 85 < t < 105 else 5,
+)
+BY_POLICY: tuple[Callable[[float], int], ...] = (
+    lambda t: 0 if int(t) % 3 == 0 else 5,
+    lambda t: 0 if int(t / 4) % 5 else 5,
+)
+
+
+def look_while_k_moves(seed: int, k_at: Callable[[float], int], accept: float) -> Evidence:
+    """A minute of it, after a minute at the same k."""
+    traffic = Traffic(seed, accept=lambda r, t: 0.72 if t < 60 else accept).run(60)
+    baseline = traffic.as_baseline()
+    traffic.k_at = k_at
+    return traffic.forget().run(60).evidence(baseline)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("k_at", BY_OPERATOR)
+def test_a_change_of_k_within_the_look_is_no_fall(k_at: Callable[[float], int], seed: int) -> None:
+    change = LastChange(T0 + 95, "ann", None, {"k": k_at(0)}, {"k": k_at(200)}, "operator")
+    for accept, causes in ((0.72, []), (0.45, ["every_cohort_fell"])):
+        found = look_while_k_moves(seed, k_at, accept)
+        assert found.state is not None
+        state = replace(found.state, k=k_at(200), last_change=change)
+        names = [one.name for one in diagnose(replace(found, state=state)).causes]
+        assert names[:1] == causes
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("k_at", BY_POLICY)
+def test_a_policy_that_drafts_nothing_for_a_time_is_no_fall(
+    k_at: Callable[[float], int], seed: int
+) -> None:
+    for accept, causes in ((0.72, []), (0.45, ["every_cohort_fell"])):
+        found = look_while_k_moves(seed, k_at, accept)
+        assert found.state is not None
+        found = replace(found, state=replace(found.state, policy="goodput"))
+        assert [one.name for one in diagnose(found).causes][:1] == causes
+
+
+def test_a_change_of_long_ago_moves_nothing_within_the_look() -> None:
+    found = look_while_k_moves(1, lambda t: 5, 0.72)
+    assert found.state is not None
+    state = found.state
+    for t, moves in ((T0 - 1, False), (T0 + 30, True), (T0 + 100, True)):
+        change = LastChange(t, "ann", None, {"k": 1}, {"k": 5}, "operator")
+        assert is_moved(replace(found, state=replace(state, last_change=change))) is moves
+    change = LastChange(T0 + 100, "ann", None, {}, {"fallback": "cold"}, "operator")
+    assert not is_moved(replace(found, state=replace(state, last_change=change)))
