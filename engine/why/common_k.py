@@ -22,8 +22,8 @@ _LEAST_SHARE: Final = 0.2
 """Of the drafts of the cohort with the most: one with fewer does not tell what k was."""
 _OFF = 0.05
 """Of the rounds of requests that are drafted for: where more had no draft, k was 0 for a time."""
-_TURNS: Final = frozenset({"k", "mode", "policy", "breaker"})
-"""What a change turns that moves k."""
+_MOVERS: Final = ("k", "mode", "policy", "breaker")
+"""Knobs that k goes by."""
 
 
 def at_common_k(evidence: Evidence) -> Evidence:
@@ -65,7 +65,7 @@ def is_moved(evidence: Evidence) -> bool:
     if state.policy != "fixed":
         return True
     last = state.last_change
-    if last is None or _TURNS.isdisjoint(last.after):
+    if last is None or all(last.before.get(name) == last.after.get(name) for name in _MOVERS):
         return False
     return span.start - (span.end - span.start) <= last.t <= evidence.t
 

@@ -135,5 +135,7 @@ def test_a_change_of_long_ago_moves_nothing_within_the_look() -> None:
     for t, moves in ((T0 - 1, False), (T0 + 30, True), (T0 + 100, True)):
         change = LastChange(t, "ann", None, {"k": 1}, {"k": 5}, "operator")
         assert is_moved(replace(found, state=replace(state, last_change=change))) is moves
-    change = LastChange(T0 + 100, "ann", None, {}, {"fallback": "cold"}, "operator")
+    knobs = {"k": 5, "mode": "target-only", "policy": "fixed"}
+    before, after = ({**knobs, "fallback": word} for word in ("warm", "cold"))
+    change = LastChange(T0 + 100, "ann", None, before, after, "operator")
     assert not is_moved(replace(found, state=replace(state, last_change=change)))
