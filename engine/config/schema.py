@@ -113,7 +113,8 @@ class Alerts(Block):
 
     An alert is raised when the rate of the last 30 s is below it with 95 % confidence, from at
     least 100 drafts, and cleared when the rate is one percentage point above it with the same
-    confidence. An engine that drafts nothing changes nothing.
+    confidence; one that comes again within ten minutes only after a minute of that, then two, up
+    to sixteen. An engine that drafts nothing changes nothing.
     """
     mismatch_max: Share | None = None
     """The share of outputs that may differ from the target's beyond the noise floors, such as

@@ -27,6 +27,12 @@ MIN_DRAFTS = 100
 MARGIN = 0.01
 """How far above its floor an acceptance rate must be to be well again."""
 
+AGAIN_S = 600.0
+"""An alert that is raised so soon after it was cleared comes and goes, as under a policy that moves
+k: it has to be well for longer each time."""
+LEAST_WELL_S, MOST_WELL_S = 60.0, 960.0
+"""For how long at first, and at most."""
+
 UNKNOWN_S = 15.0
 """For how long the rate of an engine that drafts must be unknown before it is said: a page may lack
 its counters once."""
@@ -173,10 +179,11 @@ class AcceptanceAlarm:
 
     It is raised when the rate of the last 30 seconds is below the floor with 95 %
     confidence, from at least 100 drafts, and cleared when it is one percentage point above
-    with the same confidence. An engine that drafts nothing changes nothing, and neither does
-    one while a sweep or a trial moves its k: other k's have other rates. Of an engine that drafts
-    and whose counters do not tell the rate, that is said once, until they have told it for a
-    minute.
+    with the same confidence. Where it comes again within ten minutes, it is cleared only once
+    it was well for a minute on end, then for two, up to sixteen. An engine that drafts nothing
+    changes nothing, and neither does one while a sweep or a trial moves its k: other k's have
+    other rates. Of an engine that drafts and whose counters do not tell the rate, that is said
+    once, until they have told it for a minute.
     """
 
     def __init__(self, floor: float) -> None:
@@ -184,6 +191,12 @@ class AcceptanceAlarm:
         self._windows: deque[tuple[float, float, float, float]] = deque()
         """Time, drafts, drafted and accepted tokens of each window."""
         self.is_raised = False
+        self._cleared_at: float | None = None
+        """Unix time; None before the first time."""
+        self._well_since: float | None = None
+        """Unix time since which nothing but good rates was seen; None while they are not."""
+        self._well_s = 0.0
+        """For how long they must be good."""
         self._unknown_since: float | None = None
         """Unix time of the first draft since then whose fate is not known; None of none."""
         self._known_since: float | None = None
@@ -226,14 +239,34 @@ class AcceptanceAlarm:
         rate, of = min(1.0, accepted / drafted), int(drafts)
         low, high = wilson(round(rate * of), of, 2 * CONFIDENCE - 1)
         well = min(self._floor + MARGIN, (1 + self._floor) / 2)
-        crossed = low >= well if self.is_raised else high < self._floor
+        crossed = self._stays_well(reading.t, low >= well) if self.is_raised else high < self._floor
         if not crossed:
             return None
-        self.is_raised = not self.is_raised
-        self._windows.clear()
+        self._turn(reading.t)
         return Alert(
             "acceptance_floor", reading.t, reading.url, self.is_raised, rate, self._floor, of
         )
+
+    def _stays_well(self, t: float, is_well: bool) -> bool:
+        """Whether the rate is well, and was for as long as it must be."""
+        if not is_well:
+            self._well_since = None
+            return False
+        if self._well_since is None or t < self._well_since:
+            self._well_since = t
+        return t - self._well_since >= self._well_s
+
+    def _turn(self, t: float) -> None:
+        """Raises the alert, or clears it."""
+        self.is_raised = not self.is_raised
+        self._windows.clear()
+        self._well_since = None
+        if not self.is_raised:
+            self._cleared_at = t
+        elif self._cleared_at is not None and 0 <= t - self._cleared_at < AGAIN_S:
+            self._well_s = min(MOST_WELL_S, max(LEAST_WELL_S, 2 * self._well_s))
+        else:
+            self._well_s = 0.0
 
     def _miss(self, reading: Reading, missing: tuple[str, ...]) -> LimitUnwatched | None:
         """What is to be said of drafts whose fate is not known."""

@@ -72,6 +72,34 @@ def test_a_rate_that_hovers_about_the_floor_does_not_flap() -> None:
     assert alerts(alarm, (reading(t, rate) for t, rate in hovering)) == []
 
 
+def test_a_rate_that_goes_to_and_fro_for_minutes_is_told_of_a_few_times() -> None:
+    """As under a policy that drafts more deeply for a minute, and less deeply for the next."""
+    alarm = AcceptanceAlarm(0.5)
+    hour = [reading(t, 0.3 if t % 120 < 60 else 0.7) for t in range(3600)]
+    found = alerts(alarm, hour)
+    assert [one.is_raised for one in found] == [True, False, True]
+    (cleared,) = alerts(alarm, (reading(t, 0.7) for t in range(3600, 3800)))
+    assert not cleared.is_raised
+    assert alerts(alarm, (reading(t, 0.7) for t in range(3800, 5000))) == []
+    late = [reading(t, 0.3 if t < 5100 else 0.7) for t in range(5000, 5200)]
+    assert [one.is_raised for one in alerts(alarm, late)] == [True, False]
+
+
+def test_an_alert_that_comes_again_has_to_be_well_for_longer_each_time() -> None:
+    alarm = AcceptanceAlarm(0.5)
+    t, waits = 0, list[int]()
+    for _ in range(7):
+        while not alarm.is_raised:
+            alarm.take(reading(t := t + 1, 0.2))
+        began = t
+        while alarm.is_raised:
+            alarm.take(reading(t := t + 1, 0.8))
+        waits.append(t - began)
+    assert waits[0] < SPAN_S
+    wanted = [60, 120, 240, 480, 960, 960]
+    assert all(low <= wait < low + SPAN_S for low, wait in zip(wanted, waits[1:], strict=True))
+
+
 def test_a_few_drafts_raise_nothing() -> None:
     alarm = AcceptanceAlarm(0.5)
     assert alerts(alarm, (reading(30.0 * t, 0.0, drafts=40) for t in range(50))) == []
