@@ -2,7 +2,8 @@
 
 What a fall is depends on the record around it alone, and not on what is looked at: the figures of
 `REACH_S` on both sides of a moment are compared, at moments that are whole multiples of `COLUMN_S`.
-Speed that is lost because nothing is asked for any more is no fall.
+Speed that is lost because nothing is asked for any more is no fall, and neither is acceptance that
+is lower because drafts are deeper.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Final, Literal, Protocol
 
+from specdeck.engine.blackbox.deeper_drafts import are_drafts_deeper
 from specdeck.engine.blackbox.load_end import Read, has_load_ended
 from specdeck.engine.blackbox.summary import Extent, OverviewColumn
 
@@ -106,8 +108,20 @@ def list_falls(history: Overviewed, start: float, end: float) -> tuple[Fall, ...
 
 def is_end_of_load(history: Overviewed, fall: Fall) -> bool:
     """Whether the speed is lower only because nothing is asked for any more."""
-    sides = _sides_of_gap(fall.earliest, fall.t) if fall.since is not None else _sides(fall.t)
-    return fall.figure == "tokens_per_second" and has_load_ended(history, *sides)
+    return fall.figure == "tokens_per_second" and has_load_ended(history, *_list_sides(fall))
+
+
+def is_of_deeper_drafts(history: Overviewed, fall: Fall) -> bool:
+    """Whether acceptance is lower only because drafts have more tokens: of what they had before, no
+    less is accepted than would be a fall."""
+    return fall.figure == "acceptance" and are_drafts_deeper(
+        history, *_list_sides(fall), 1 - LEAST_SHARE
+    )
+
+
+def _list_sides(fall: Fall) -> tuple[tuple[float, float], tuple[float, float]]:
+    """The time before a fall and that after it."""
+    return _sides(fall.t) if fall.since is None else _sides_of_gap(fall.since, fall.t)
 
 
 def list_drops(history: Overviewed, start: float, end: float) -> tuple[Fall, ...]:
@@ -145,12 +159,13 @@ def _list_around(history: Overviewed, start: float, end: float) -> list[Fall]:
             for at in _find_peaks(values)
             if lead // 2 <= at < count - lead // 2
             and (fall := _measure(history, figure, (origin + at) * COLUMN_S)) is not None
+            and not is_of_deeper_drafts(history, fall)
         }
         ends = [_column(one.t) - origin for one in drops.values() if is_end_of_load(history, one)]
         for at in _find_hidden(values, ends):
             if at not in drops and lead <= at < count - lead:
                 fall = _measure(history, figure, (origin + at) * COLUMN_S)
-                if fall is not None:
+                if fall is not None and not is_of_deeper_drafts(history, fall):
                     drops[at] = fall
         for at, fall in sorted(drops.items()):
             if lead <= at < count - lead and not _is_told(found, fall):

@@ -17,6 +17,7 @@ from specdeck.engine.blackbox.falls import (
     compare_sides,
     find_fall_across,
     is_end_of_load,
+    is_of_deeper_drafts,
 )
 from specdeck.engine.metrics.reading import Reading
 
@@ -164,6 +165,9 @@ def list_drops_across(history: Overviewed, coverage: Mapping[Figure, Coverage]) 
     for figure, known in coverage.items():
         for gap in known.gaps:
             sides = find_fall_across(history, figure, gap.start, gap.end)
-            if sides is not None:
-                found.append(Fall(figure, gap.end, *sides, since=gap.start, silence=gap.silence))
+            if sides is None:
+                continue
+            fall = Fall(figure, gap.end, *sides, since=gap.start, silence=gap.silence)
+            if not is_of_deeper_drafts(history, fall):
+                found.append(fall)
     return tuple(sorted(found, key=lambda one: one.t))

@@ -25,6 +25,7 @@ from specdeck.engine.blackbox.falls import (
     Figure,
     compare_sides,
     is_end_of_load,
+    is_of_deeper_drafts,
     list_drops,
 )
 from specdeck.engine.blackbox.gaps import Coverage, GapWatch, list_drops_across, place_at_gap
@@ -522,7 +523,8 @@ def _find_falls(
         first = first or max(same, key=_weigh, default=None)
         if first is None and (small := _find_small_fall(history, known, figure)) is not None:
             small = place_at_gap(history, small, coverage)
-            first = None if is_end_of_load(history, small) else small
+            is_none = is_end_of_load(history, small) or is_of_deeper_drafts(history, small)
+            first = None if is_none else small
     if first is None:
         return ()
     further = sorted((one for one in listed if one is not first), key=_weigh, reverse=True)

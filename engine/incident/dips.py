@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from specdeck.engine.blackbox.deeper_drafts import are_drafts_deeper
 from specdeck.engine.blackbox.falls import COLUMN_S, REACH_S, Overviewed, read_mean, split_time
 from specdeck.engine.blackbox.history import History
 from specdeck.engine.blackbox.summary import OverviewColumn
@@ -51,9 +52,16 @@ class Dip:
 
 def list_dips(history: History, start: float, end: float) -> tuple[Dip, ...]:
     """Those from `start` to `end`, Unix seconds, the oldest first; one that goes on at the end is
-    none. Raises SpecdeckError for a record that cannot be read."""
+    none, and neither is one of deeper drafts. Raises SpecdeckError for a record that cannot be
+    read."""
     found = find_dips(list(_list_columns(history, start, end)))
-    return tuple(_place(history, dip) for dip in found)
+    placed = (_place(history, dip) for dip in found)
+    return tuple(dip for dip in placed if not _is_of_deeper_drafts(history, dip))
+
+
+def _is_of_deeper_drafts(history: History, dip: Dip) -> bool:
+    before = dip.start - REACH_S, math.nextafter(dip.start, 0.0)
+    return are_drafts_deeper(history, before, (dip.start, dip.end), _LEFT)
 
 
 def _list_columns(history: Overviewed, start: float, end: float) -> Iterator[OverviewColumn]:

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any, Final
 
+from specdeck.engine.blackbox.deeper_drafts import are_drafts_deeper
 from specdeck.engine.blackbox.falls import (
     COLUMN_S,
     FEWEST,
@@ -64,7 +65,8 @@ def find_slide(
     history: Overviewed, figure: Figure, start: float, end: float, falls: Sequence[Fall]
 ) -> Slide | None:
     """The slide of a figure from `start` to `end`, Unix seconds; None where it is about as high in
-    the end, where too little is known, and where `falls` tell of most of it.
+    the end, where too little is known, where drafts are deeper, and where `falls` tell of most of
+    it.
 
     Raises SpecdeckError for a record that cannot be read.
     """
@@ -78,6 +80,10 @@ def find_slide(
         figure, start, end, [means[n : n + width] for n in range(0, len(means), width)]
     )
     if slide is None:
+        return None
+    part = (end - start) / count
+    sides = (slide.start, slide.start + part), (slide.end - part, slide.end)
+    if figure == "acceptance" and are_drafts_deeper(history, *sides, 1 - LEAST_SHARE):
         return None
     told = sum(one.before - one.after for one in falls if one.figure == figure)
     return None if told >= _EXPLAINED * (slide.before - slide.after) else slide
