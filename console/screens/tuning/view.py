@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from specdeck.console.screens.tuning.curve import MeasuredPoint, SweepCurve
 from specdeck.console.state.engine_state import Event, Track
@@ -295,10 +295,15 @@ def _merge_sweeps(changes: tuple[KChange, ...]) -> tuple[KChange, ...]:
     return tuple(found)
 
 
+_BY_HAND: Final = ("operator", "undo")
+
+
 def _event(change: KChange) -> Event:
     reason = oneline(change.reason)
-    moved = f"k {change.before} → {change.after}"
-    says_it = change.origin == "policy" or change.before == change.after
+    stays = change.before == change.after
+    moved = f"k stays {change.after}" if stays else f"k {change.before} → {change.after}"
+    # The reason of a key that is pressed under an open breaker does not tell what came of it.
+    says_it = change.origin == "policy" or (stays and change.origin not in _BY_HAND)
     text = reason if says_it else f"{moved}: {reason}"
     tone: Tone = "bad" if change.origin == "breaker" else "plain"
     known = change.origin in ("policy", "breaker")

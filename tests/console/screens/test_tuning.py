@@ -297,6 +297,17 @@ def test_what_moved_no_k_is_left_to_the_list_of_events() -> None:
     assert "14 windows" not in told
 
 
+def test_a_key_that_moves_no_k_under_an_open_breaker_is_told_with_what_k_is() -> None:
+    changes = (
+        KChange(START + 12, 0, 0, "key", "bob", "operator"),
+        KChange(START + 13, 0, 0, "trial kept, better", "trial", "trial"),
+    )
+    track = Track("demo", "http://demo", tuning=replace(tuning(), changes=changes))
+    told = ["".join(cell.text for cell in row.left) for row in feed(track, time.gmtime, "ann")]
+    lines = [line.split("  ", 1)[1] for line in told]
+    assert lines == ["trial: trial kept, better", "bob: k stays 0: key"]
+
+
 async def test_a_sweep_that_never_began_was_not_stopped(tuned: MakeTuned) -> None:
     app, asked, _ = tuned()
     asked.states = [replace(asked.states[0], lease=Lease(9.0, 5, "speculate"))]
