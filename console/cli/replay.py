@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -21,7 +22,7 @@ from specdeck.console.cli.common import (
     theme_folders,
 )
 from specdeck.console.cli.operator import find_operator
-from specdeck.console.cli.output import emit
+from specdeck.console.cli.output import draw_over, emit, log
 from specdeck.console.state.moment import parse_moment
 from specdeck.console.state.recorded import PlayedRecording, RecordedBox
 from specdeck.engine.client import event_loop
@@ -37,6 +38,7 @@ _ZIP = b"PK\x03\x04"
 _READ_LATER = 10_000
 """Lines whose past is read when somebody looks back: of more it is read ahead of the console, which
 would hear neither keys nor signals meanwhile."""
+_TOLD_EVERY_S = 1.0
 
 
 @click.command("replay")
@@ -84,19 +86,53 @@ def command(wanted: str, as_json: bool, speed: float, at: str | None) -> int:
                 fingerprint=read_fingerprint(path) if is_incident else None,
             )  # fmt: skip
             return event_loop.run(_show_box(engine, found, at))
-    recording = read_recording(path)
     if not as_json:
-        engines = [PlayedRecording(recording, url, speed=speed) for url in recording.engines]
-        if recording.count > _READ_LATER:
-            from specdeck.engine.blackbox.json_history import read_histories
+        with _Reading(path) as reading:
+            recording = read_recording(path, reading.take)
+            engines = [PlayedRecording(recording, url, speed=speed) for url in recording.engines]
+            if recording.count > _READ_LATER:
+                from specdeck.engine.blackbox.json_history import read_histories
 
-            histories = read_histories(recording)
-            for one in engines:
-                one.take_history(histories[one.url])
+                reading.what = "going through"
+                histories = read_histories(recording, reading.take)
+                for one in engines:
+                    one.take_history(histories[one.url])
         return event_loop.run(_show(engines, at))
-    for line in read_lines(recording.path):
+    read_recording(path)  # nothing is printed of a file with a line that is no sample
+    for line in read_lines(path):
         emit(line)
     return 0
+
+
+class _Reading:
+    """Tells on a terminal how much of a file is read, from the first second on."""
+
+    def __init__(self, path: Path) -> None:
+        self.what = "checking"
+        self._name = path.name
+        self._size = path.stat().st_size if path.is_file() else 0
+        self._told_at = time.monotonic()
+        self._is_drawn = False
+
+    def take(self, place: int) -> None:
+        """The line that begins at this byte is read."""
+        if (now := time.monotonic()) - self._told_at < _TOLD_EVERY_S:
+            return
+        self._told_at = now
+        if sys.stderr.isatty():
+            draw_over(f"specdeck: {self.what} {self._name}: {place / max(1, self._size):.0%}")
+            self._is_drawn = True
+
+    def __enter__(self) -> _Reading:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        if not self._is_drawn:
+            return
+        if kind is None:
+            log(f"specdeck: {self._name} is read", over=True)
+        else:
+            draw_over("")  # for the line of the error
 
 
 def _is_box(path: Path) -> bool:

@@ -22,6 +22,7 @@ from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.recording import (
     Line,
     LineReader,
+    OnPlace,
     Recording,
     read_line,
     read_places,
@@ -165,10 +166,13 @@ class JsonHistory:
         return next((one for one in reversed(self._events) if one.t < t), None)
 
 
-def read_histories(recording: Recording) -> dict[str, JsonHistory]:
+def read_histories(
+    recording: Recording, on_place: OnPlace = lambda place: None
+) -> dict[str, JsonHistory]:
     """Every engine of a recording, in one pass; raises ConfigError for a file that is too long."""
     found = {url: JsonHistory(recording, url, is_read=False) for url in recording.engines}
     for place, line in read_places(recording.path):
+        on_place(place)
         if (one := found.get(line["engine"])) is not None:
             one.add(place, line)
     return found

@@ -195,12 +195,17 @@ class Recording:
                 yield life.reading(line)
 
 
-def read_recording(path: Path) -> Recording:
+OnPlace = Callable[[int], None]
+"""Hears of each line by the byte at which it begins."""
+
+
+def read_recording(path: Path, on_place: OnPlace = lambda place: None) -> Recording:
     """The whole file, checked; raises ConfigError naming the line that is no sample."""
     engines: dict[str, None] = {}
     first = last = math.nan
     count = 0
-    for line in read_lines(path):
+    for place, line in read_places(path):
+        on_place(place)
         engines.setdefault(line["engine"])
         if len(engines) > MOST_ENGINES:
             raise ConfigError(f"more than {MOST_ENGINES} engines", place=Place(path))

@@ -158,6 +158,32 @@ def test_of_a_long_recording_the_past_is_read_ahead_of_the_console(
     assert seen == [False, True]
 
 
+def test_on_a_terminal_it_tells_how_much_of_a_long_recording_is_read(
+    recording: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    async def show(engines: Sequence[PlayedRecording], at: str | None) -> int:
+        return 0
+
+    monkeypatch.setattr(replay, "_show", show)
+    monkeypatch.setattr(replay, "require_terminal", lambda otherwise: None)
+    monkeypatch.setattr(replay, "_READ_LATER", 1)
+    assert outcome(["replay", str(recording)]) == 0
+    assert capsys.readouterr().err == ""  # nothing within the first second
+    monkeypatch.setattr(replay, "_TOLD_EVERY_S", 0.0)
+    assert outcome(["replay", str(recording)]) == 0
+    assert capsys.readouterr().err == ""  # nor where it is no terminal
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert outcome(["replay", str(recording)]) == 0
+    told = capsys.readouterr().err
+    assert f"specdeck: checking {recording.name}: 0%" in told
+    assert f"specdeck: going through {recording.name}: " in told
+    assert told.endswith(f"\r\x1b[Kspecdeck: {recording.name} is read\n")
+    with recording.open("a") as file:
+        file.write("nonsense\n")
+    assert outcome(["replay", str(recording)]) == 2
+    assert "\r\x1b[Kspecdeck: " in capsys.readouterr().err.rpartition("%")[2]
+
+
 @pytest.mark.parametrize("command", ["export", "replay --json"])
 def test_a_file_of_the_kernels_is_no_recording(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
