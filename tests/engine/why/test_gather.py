@@ -127,14 +127,14 @@ async def test_what_cannot_be_read_is_named_and_the_rest_is_told(engine: Sufferi
 
 
 async def test_a_look_that_is_given_up_asks_no_more(engine: SufferingEngine) -> None:
-    client = open_client(engine.url)
+    client, has_begun = open_client(engine.url), asyncio.Event()
 
     async def forever() -> None:
         async for _ in gather(client, seconds=3600.0):
-            pass
+            has_begun.set()
 
     task = asyncio.create_task(forever())
-    await asyncio.sleep(0.3)
+    await has_begun.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
