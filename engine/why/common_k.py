@@ -33,12 +33,12 @@ def at_common_k(evidence: Evidence) -> Evidence:
     as it finds something: its spans stay as they are unless the longest drafts differ.
     """
     baseline, state = evidence.baseline, evidence.state
-    moves = is_moved(evidence)
+    moves, turned = is_moved(evidence), _list_turned(evidence)
     by_text = drafts_by_text(None if state is None else state.method)
     spans = [evidence.span] if baseline is None else [evidence.span, baseline.span]
     depths = [depth for span in spans for depth in _list_depths(span)]
-    if not moves:
-        depths = [max(_list_depths(span), default=0) for span in spans]
+    if not moves or turned:
+        depths = [*(max(_list_depths(span), default=0) for span in spans), *turned]
     is_still = not moves and (baseline is None or (by_text and len(set(depths)) == 1))
     if not depths or 0 in depths or is_still:
         return evidence
@@ -54,20 +54,23 @@ def at_common_k(evidence: Evidence) -> Evidence:
 
 
 def is_moved(evidence: Evidence) -> bool:
-    """Whether requests of the look were drafted for at several k.
+    """Whether requests of the look were drafted for at several k: by a policy, from one batch to
+    the next, or by a change within the look."""
+    state = evidence.state
+    return state is not None and (state.policy != "fixed" or bool(_list_turned(evidence)))
 
-    By a policy, from one batch to the next; or by a change within the look or as long before as
-    it took, since requests that end in it began earlier.
-    """
+
+def _list_turned(evidence: Evidence) -> list[int]:
+    """What k was before and after a change within the look, where no policy chooses it."""
     state, span = evidence.state, evidence.span
-    if state is None:
-        return False
-    if state.policy != "fixed":
-        return True
-    last = state.last_change
-    if last is None or all(last.before.get(name) == last.after.get(name) for name in _MOVERS):
-        return False
-    return span.start - (span.end - span.start) <= last.t <= evidence.t
+    last = None if state is None else state.last_change
+    if state is None or last is None or state.policy != "fixed":
+        return []
+    if all(last.before.get(name) == last.after.get(name) for name in _MOVERS):
+        return []
+    if not span.start <= last.t <= evidence.t:
+        return []
+    return [k for knobs in (last.before, last.after) if (k := knobs.get("k"))]
 
 
 def _list_largest(span: CohortSpan) -> list[CohortCounts]:

@@ -132,7 +132,7 @@ def test_a_change_of_long_ago_moves_nothing_within_the_look() -> None:
     found = look_while_k_moves(1, lambda t: 5, 0.72)
     assert found.state is not None
     state = found.state
-    for t, moves in ((T0 - 1, False), (T0 + 30, True), (T0 + 100, True)):
+    for t, moves in ((T0 - 1, False), (T0 + 30, False), (T0 + 100, True)):
         change = LastChange(t, "ann", None, {"k": 1}, {"k": 5}, "operator")
         assert is_moved(replace(found, state=replace(state, last_change=change))) is moves
     knobs = {"k": 5, "mode": "target-only", "policy": "fixed"}
