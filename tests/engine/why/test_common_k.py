@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from tests.support.simulated_traffic import T0, Traffic
+from tests.support.simulated_traffic import T0, Request, Traffic
 
 from specdeck.engine.protocol.cohorts import CohortCounts, sum_counts
 from specdeck.engine.protocol.messages import LastChange
@@ -126,6 +126,28 @@ def test_a_policy_that_drafts_nothing_for_a_time_is_no_fall(
         assert found.state is not None
         found = replace(found, state=replace(found.state, policy="goodput"))
         assert [one.name for one in diagnose(found).causes][:1] == causes
+
+
+class ShortUnderGrammars(Traffic):
+    """Drafts of one token where JSON is asked for, whatever k is."""
+
+    def _finish(self, request: Request, t: float) -> None:
+        self.k_at = lambda now: 1 if request.structured == "json" else 5 - (now >= 90)
+        super()._finish(request, t)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_what_a_grammar_keeps_short_hides_nothing_where_k_was_turned(seed: int) -> None:
+    accept = {"json": 0.6}
+    traffic = ShortUnderGrammars(
+        seed, rate=12.0, accept=lambda r, t: accept.get(r.structured, 0.72)
+    )
+    found = traffic.run(60).forget().run(60).evidence()
+    assert found.state is not None
+    change = LastChange(T0 + 90, "ann", None, {"k": 5}, {"k": 4}, "operator")
+    state = replace(found.state, k=4, last_change=change)
+    names = [one.name for one in diagnose(replace(found, state=state)).causes]
+    assert names == ["structured_output"]
 
 
 def test_a_change_of_long_ago_moves_nothing_within_the_look() -> None:
