@@ -34,6 +34,7 @@ from benchmarks.policies_table import Visit, read, report
 from benchmarks.policy_record import steps
 
 from specdeck.engine.client.engine_client import EngineClient
+from specdeck.engine.client.http import IDLE_S
 from specdeck.engine.demo.load import PATIENCE, Load, run
 from specdeck.engine.demo.profiles import PROFILES, Phase, Profile
 from specdeck.engine.protocol.messages import Change
@@ -57,7 +58,7 @@ def change_pace(profile: Profile, period: float) -> Profile:
 @contextlib.asynccontextmanager
 async def drive(url: str, profile: Profile, streams: int, seed: int) -> AsyncIterator[float]:
     """Load from its profile's beginning while the block runs; the monotonic time of it."""
-    limits = httpx.Limits(max_connections=None)
+    limits = httpx.Limits(max_connections=None, keepalive_expiry=IDLE_S)
     async with httpx.AsyncClient(
         base_url=url, timeout=PATIENCE, limits=limits, trust_env=False
     ) as http:

@@ -41,7 +41,7 @@ from benchmarks.soak_audit import (
 )
 from benchmarks.soak_ends import KEPT, MOST_ENDS, ConsoleEnd, read_report, read_words
 from tests.support.command import Command
-from tests.support.live_engine import LiveEngine
+from tests.support.live_engine import LIMITS, LiveEngine
 from tests.support.pseudo_terminal import PseudoTerminal
 
 from specdeck.engine.client.engine_client import open_client
@@ -130,7 +130,7 @@ class Soak:
     async def stream(self, asked: list[list[int]], references: list[GreedyReference]) -> None:
         """Greedy requests, one after the other."""
         async with httpx.AsyncClient(
-            base_url=self.engine.url, timeout=WAITED_S, trust_env=False
+            base_url=self.engine.url, timeout=WAITED_S, limits=LIMITS, trust_env=False
         ) as http:
             while not self.is_over:
                 if not self.is_up:
@@ -293,7 +293,9 @@ async def ask_target_only(engine: LiveEngine, asked: list[list[int]]) -> list[Gr
     client = open_client(engine.url, token=lambda: Secret(engine.token))
     try:
         await client.put(Change(mode="target-only", who="soak"))
-        async with httpx.AsyncClient(base_url=engine.url, timeout=120, trust_env=False) as http:
+        async with httpx.AsyncClient(
+            base_url=engine.url, timeout=120, limits=LIMITS, trust_env=False
+        ) as http:
             found = await take_references(http, asked)
         await client.put(Change(mode="speculate", who="soak"))
     finally:

@@ -35,6 +35,7 @@ from typing import Any
 import httpx
 from benchmarks.engines import RunningEngine, start_engine, table
 from tests.support import planted_causes, planted_defect
+from tests.support.live_engine import LIMITS
 
 from specdeck.engine.demo import corpus
 from specdeck.engine.protocol.messages import PREFIX, TOKEN_HEADER
@@ -135,7 +136,9 @@ class Traffic:
 @contextlib.asynccontextmanager
 async def put_under(url: str, traffic: Traffic) -> AsyncIterator[None]:
     """The traffic while the block runs."""
-    async with httpx.AsyncClient(base_url=url, timeout=120, trust_env=False) as client:
+    async with httpx.AsyncClient(
+        base_url=url, timeout=120, limits=LIMITS, trust_env=False
+    ) as client:
 
         async def stream(make: Callable[[], Body]) -> None:
             while True:

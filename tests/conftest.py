@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from specdeck.engine.client import secret
 from tests.support.command import Command
-from tests.support.live_engine import Driver, LiveEngine
+from tests.support.live_engine import LIMITS, Driver, LiveEngine
 from tests.support.terminal import Terminal
 
 StartTerminal = Callable[..., Terminal]
@@ -60,7 +60,7 @@ def engine(specdeck: Command) -> Iterator[LiveEngine]:
 @pytest.fixture
 async def driver(engine: LiveEngine) -> AsyncIterator[Driver]:
     """A driver of an engine that drafts k_max tokens, and does so again afterwards."""
-    async with httpx.AsyncClient(base_url=engine.url, timeout=120) as client:
+    async with httpx.AsyncClient(base_url=engine.url, timeout=120, limits=LIMITS) as client:
         driver = Driver(client, engine.token)
         yield driver
         state = await driver.state()

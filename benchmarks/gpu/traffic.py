@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import httpx
 from benchmarks.gpu.engines import Standing
 from benchmarks.gpu.outputs import Flight, Output, with_margins
-from tests.support.live_engine import Driver, until
+from tests.support.live_engine import LIMITS, Driver, until
 
 from specdeck.engine.fingerprint.secrecy import redact
 from specdeck.engine.policy.step import Step
@@ -159,9 +159,8 @@ async def open_traffic(standing: Standing, *, plugin: bool = True) -> AsyncItera
     And when it ends, unless by an error: a part that failed leaves the engine as it is.
     Without `plugin` nothing but vLLM's own is asked of it.
     """
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
     async with httpx.AsyncClient(
-        base_url=standing.url, timeout=PATIENCE_S, limits=limits, trust_env=False
+        base_url=standing.url, timeout=PATIENCE_S, limits=LIMITS, trust_env=False
     ) as client:
         traffic = Traffic(client, standing)
         if plugin:

@@ -24,6 +24,7 @@ from specdeck.engine.client.bounds import answer_bound, refuse_compressed
 from specdeck.engine.client.cookies import NoCookies
 from specdeck.engine.client.engine_client import EngineClient
 from specdeck.engine.client.http import (
+    IDLE_S,
     NO_ANSWER,
     PortCheck,
     clean_line,
@@ -254,7 +255,7 @@ def open_load_client(
     url: str, *, headers: Mapping[str, str], check_port: PortCheck = no_check
 ) -> httpx.AsyncClient:
     """A client for the streams of a load; `check_port` raises where no request may go out."""
-    limits = httpx.Limits(max_connections=None)
+    limits = httpx.Limits(max_connections=None, keepalive_expiry=IDLE_S)
     return httpx.AsyncClient(
         base_url=url, headers=headers, timeout=PATIENCE, limits=limits,
         verify=verification(url), trust_env=False, cookies=NoCookies(),

@@ -18,7 +18,7 @@ import httpx
 import psutil
 import pytest
 from tests.support.command import Command
-from tests.support.live_engine import ROOT, Driver, LiveEngine, Prompts, Tokens, until
+from tests.support.live_engine import LIMITS, ROOT, Driver, LiveEngine, Prompts, Tokens, until
 from tests.support.ray_cluster import count_workers, ray_cluster
 
 from specdeck.engine.launch import process
@@ -26,8 +26,6 @@ from specdeck.engine.protocol.messages import PREFIX, TOKEN_HEADER
 
 FLIPS = 60
 SAMPLES = ROOT / "sample_configs"
-LIMITS = httpx.Limits(keepalive_expiry=2.0)
-"""The server ends a connection that was idle for 5 s, which may be just when it is used again."""
 
 
 @contextmanager

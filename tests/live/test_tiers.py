@@ -10,7 +10,7 @@ import httpx
 import pytest
 from tests.support import planted_defect
 from tests.support.command import Command
-from tests.support.live_engine import Driver, LiveEngine, Prompts
+from tests.support.live_engine import LIMITS, Driver, LiveEngine, Prompts
 
 from specdeck.engine.launch.command import schedule
 from specdeck.engine.protocol.messages import TIERS_VARIABLE
@@ -44,7 +44,7 @@ def unheld(specdeck: Command, tmp_path: Path) -> Iterator[LiveEngine]:
 async def test_an_engine_that_is_not_held_drafts_k_max_all_the_same(
     unheld: LiveEngine, prompts: Prompts
 ) -> None:
-    async with httpx.AsyncClient(base_url=unheld.url, timeout=120) as client:
+    async with httpx.AsyncClient(base_url=unheld.url, timeout=120, limits=LIMITS) as client:
         state = await client.get("/v1/specdeck/state")
         assert state.status_code == 500
         assert "planted" in state.text or "could not start" in state.text

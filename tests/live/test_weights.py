@@ -9,7 +9,7 @@ import httpx
 import pytest
 from tests.support import planted_defect
 from tests.support.command import Command
-from tests.support.live_engine import Driver, LiveEngine, Prompts
+from tests.support.live_engine import LIMITS, Driver, LiveEngine, Prompts
 
 from specdeck.engine.fingerprint.name import is_partial
 
@@ -26,7 +26,7 @@ def updatable(specdeck: Command, tmp_path: Path) -> Iterator[LiveEngine]:
 async def test_new_weights_move_the_path_in_state_and_responses(
     updatable: LiveEngine, prompts: Prompts
 ) -> None:
-    async with httpx.AsyncClient(base_url=updatable.url, timeout=120) as client:
+    async with httpx.AsyncClient(base_url=updatable.url, timeout=120, limits=LIMITS) as client:
         driver = Driver(client, updatable.token)
 
         async def names() -> tuple[str, str]:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 from tests.support.http_engine import HttpEngine, serve_engine
 
 from specdeck.engine.client import http
-from specdeck.engine.client.engine_client import open_client
+from specdeck.engine.client.engine_client import EngineClient, open_client
+from specdeck.engine.demo.load import open_load_client
 from specdeck.engine.errors import UsageError
 
 
@@ -49,7 +53,24 @@ async def test_a_proxy_of_the_environment_sees_no_request(monkeypatch: pytest.Mo
                 await other.get("/version")
 
 
-async def test_a_connection_that_rested_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def ask_engine(client: EngineClient) -> None:
+    await client.version()
+
+
+async def ask_load(client: httpx.AsyncClient) -> None:
+    (await client.get("/version")).raise_for_status()
+
+
+@pytest.mark.parametrize(
+    ("open_one", "ask"),
+    [(open_client, ask_engine), (partial(open_load_client, headers={}), ask_load)],
+    ids=["engine", "load"],
+)
+async def test_a_connection_that_rested_is_not_used_again(
+    open_one: Callable[[str], Any],
+    ask: Callable[[Any], Awaitable[None]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """vLLM closes one after 5 s of rest, and a request that meets the closing is lost."""
     connections = set()
 
@@ -69,12 +90,13 @@ async def test_a_connection_that_rested_is_not_used_again(monkeypatch: pytest.Mo
     rested, clock = 0.0, time.monotonic
     monkeypatch.setattr(time, "monotonic", lambda: clock() + rested)
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
-    client = open_client(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
-    await client.version()
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    client = open_one(url)
+    await ask(client)
     assert len(connections) == 1
     rested = 4.0
-    await client.version()
+    await ask(client)
     assert len(connections) == 2
-    await client.close()
+    await (client.close() if isinstance(client, EngineClient) else client.aclose())
     server.close()
     await asyncio.gather(*filter(None, connections))
