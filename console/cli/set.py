@@ -286,7 +286,7 @@ class Narrator:
                 self.later.append(event.line())
             self._take_lease(event)
         elif isinstance(event, ChangeNotObserved):
-            self.is_contradicted |= event.is_undone
+            self.is_contradicted |= event.is_bad
             self._reverted = event.back
             if event.back is not None:
                 self.later.clear()  # what a k is stored for is over as well

@@ -446,10 +446,11 @@ class Controller:
 
         # A proof takes three readings, however far they are apart.
         patience_s = max(TIMEOUT_S, 5 * self.interval)
-        feed = ReadingFeed()
+        feed, figures = ReadingFeed(), self.tracks[index].figures
         making = make_change(
             client, change, name=self.engines[index].name, known=known,
             looks=feed.looks(), audit=self._audit, clock=self.steady, wall=self.clock,
+            known_t=None if figures is None else figures.t,
             timeout_s=patience_s, idle_s=patience_s,
         )  # fmt: skip
         try:
@@ -471,7 +472,7 @@ class Controller:
                     elif isinstance(event, ChangeNotObserved):
                         self._count_proofs(index, -1)
                         if event.reason != "superseded":
-                            tone = "bad" if event.is_undone else "muted"
+                            tone = "bad" if event.is_bad else "muted"
                             self.tell(event.line(), tone, index=index, kind="change")
         finally:
             self._feeds[index].discard(feed)

@@ -32,6 +32,9 @@ EVENTS: Final = 1000
 LONGEST_EVENT: Final = 700
 """Characters of one: an engine's reason has 500. All are laid out anew when another one comes,
 which takes minutes where each is as long as a state may be."""
+ANOTHER_ENGINE: Final = "another engine answers at this address too: attach to each at its own"
+"""An event."""
+
 MINUTE_S: Final = 60.0
 """What is too rare for the seconds between two readings is told of so many."""
 REASONS_APART_S: Final = 5.0
@@ -363,6 +366,8 @@ def _presence(before: Track, track: Track, reading: Reading) -> Track:
             said=None,
             left=None,
         ).add_mark("restart", "restart")
+        if _is_of_another(before, reading):
+            return track.add_refusal(reading.t, ANOTHER_ENGINE, kind="restart")
         return track.add_event(reading.t, "the engine was restarted", "warn", kind="restart")
     was, now = before.presence, reading.presence
     if was == now:
@@ -385,6 +390,14 @@ def _presence(before: Track, track: Track, reading: Reading) -> Track:
         return track.add_event(reading.t, text, "good", kind="control")
     text = f"answers again after {gone}"
     return track.add_mark("up", "up").add_event(reading.t, text, "good", kind="up")
+
+
+def _is_of_another(before: Track, reading: Reading) -> bool:
+    """Whether the life that answers had begun while the one before it still answered."""
+    word = reading.word
+    if word is None or before.known is None or before.figures is None:
+        return False
+    return word.instance != before.known.instance and word.is_older_than(before.figures.t)
 
 
 def _silence(track: Track, reading: Reading) -> Track:

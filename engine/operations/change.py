@@ -9,6 +9,7 @@ counters show it in steps that lie wholly after it.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
@@ -147,7 +148,7 @@ class ChangeObserved:
 
 Unobserved = Literal[
     "no_traffic", "no_draft", "no_chance", "no_counter", "superseded", "lease_ended", "restarted",
-    "unreachable", "contradicted",
+    "another_engine", "unreachable", "contradicted",
 ]  # fmt: skip
 
 
@@ -159,6 +160,7 @@ class ChangeNotObserved:
     should be, and no token was generated that one could have brought; no_counter: the engine's
     metrics do not tell how much it drafts; superseded: a newer change took its place;
     lease_ended: the engine has taken it back, as was asked for; restarted: the engine forgot it;
+    another_engine: one of several that answer at the address has it, and another has not;
     unreachable: `error` says why; contradicted: the engine's own state is another, as `state` says.
     """
 
@@ -177,6 +179,11 @@ class ChangeNotObserved:
     def is_undone(self) -> bool:
         """Whether the change is known not to be in force, though no newer one took its place."""
         return self.reason in ("restarted", "contradicted")
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether the change is not in force, or not wherever the address leads."""
+        return self.is_undone or self.reason == "another_engine"
 
     @property
     def is_lease_over(self) -> bool:
@@ -215,6 +222,8 @@ _UNOBSERVED: dict[Unobserved, str] = {
     "no_counter": "the engine's metrics do not count its drafts",
     "superseded": "a newer change took its place",
     "restarted": FORGOTTEN,
+    "another_engine": "several engines answer at this address, and the change has reached one of"
+    " them: ask each at its own",
     "unreachable": "the engine gave no answer",
     "contradicted": "the engine's state is another",
     "lease_ended": "the lease has ended",
@@ -301,12 +310,14 @@ async def make_change(
     audit: Audit,
     clock: Callable[[], float] = time.monotonic,
     wall: Callable[[], float] = time.time,
+    known_t: float | None = None,
     timeout_s: float = TIMEOUT_S,
     idle_s: float = TIMEOUT_S,
 ) -> AsyncGenerator[ChangeEvent, None]:
     """Asks for `change`, writes it into the audit log, and looks until the counters show it.
 
-    `name` is what people call the engine, and `known` its latest state from before the change.
+    `name` is what people call the engine, and `known` its latest state from before the change,
+    which it told at `known_t`, Unix seconds; None is now.
     `looks` are of the same engine and by the same `clock`, and are asked for once it is applied.
     An engine that stays idle for `idle_s` ends the looking, and so do `timeout_s` seconds.
     Where the reply is lost, or the engine core lets the engine wait, the engine's next states tell
@@ -316,6 +327,7 @@ async def make_change(
     log, without an observed value.
     """
     record = ChangeRecord(audit, change, client.url, name, wall)
+    known_t = wall() if known_t is None else known_t
     yield ChangeRequested(change)
     record.ask({knob: getattr(known, knob) for knob in change.knobs() if knob in KNOBS},
                instance=known.instance)  # fmt: skip
@@ -331,7 +343,7 @@ async def make_change(
     yield ChangeApplied(change, applied, ack_ms, record.undo(applied), find_wait(known, applied))
     if failure is not None:
         yield failure
-    proof = Proof(known, applied, requested_at=requested_at, applied_at=applied_at,
+    proof = Proof(known, applied, requested_at=requested_at, applied_at=applied_at, known_t=known_t,
                   timeout_s=timeout_s, idle_s=idle_s,
                   lease_s=None if change.judge else change.lease_s,
                   is_held=change.breaker == "open" and not change.probe)  # fmt: skip
@@ -418,7 +430,9 @@ def as_applied(last: LastChange, change: Change, state: EngineState) -> AppliedC
     names = [name for name in present if name in asked or was.get(name) != present[name]]
     before = {name: was[name] for name in names if name in was}
     applied = {name: present[name] for name in names}
-    return AppliedChange(before, applied, state.version, state.step, undo=last.undo)
+    return AppliedChange(
+        before, applied, state.version, state.step, undo=last.undo, instance=state.instance
+    )
 
 
 def is_made(change: Change, version: int, state: EngineState) -> bool:
@@ -542,6 +556,8 @@ class Proof:
     requested_at: float
     """By the clock of the looks' samples, seconds; so are all times."""
     applied_at: float
+    known_t: float = -math.inf
+    """Unix time at which `known` was told, seconds."""
     timeout_s: float = TIMEOUT_S
     idle_s: float = TIMEOUT_S
     lease_s: float | None = None
@@ -570,6 +586,8 @@ class Proof:
         """The end of the proof, where `look` brings it."""
         now = look.sample.at
         self._idle, self._answered_at = look.is_idle, now
+        if self._is_of_another(look):
+            return ChangeNotObserved("another_engine")
         if look.state.instance != self.known.instance or self._is_restarted(look.sample):
             return ChangeNotObserved("restarted")
         if look.version > self.applied.version:
@@ -649,6 +667,13 @@ class Proof:
             if (value := self.applied.applied.get(name)) is not None
         }
         return replace(self.known, **turned)
+
+    def _is_of_another(self, look: Look) -> bool:
+        """Whether the look is of an engine that is another than the one that made the change, or
+        than the one that was known before it, and no restart of that one."""
+        if look.state.instance != self.known.instance:
+            return look.state.is_older_than(self.known_t)
+        return self.applied.instance not in (None, self.known.instance)
 
     def _is_restarted(self, sample: Sample) -> bool:
         return self._last is not None and has_restarted(self._last.sample, sample)

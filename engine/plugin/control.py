@@ -245,7 +245,9 @@ class Control:
             was = self._steering.pick(touched)
             notices = self._trials.begin(change) + self._warn_of_breaker(change)
             found, number = self._steering.pick(touched), self._trials.number
-            return AppliedChange(was, found, self._version, step, notices, number)
+            return AppliedChange(
+                was, found, self._version, step, notices, number, instance=self._instance
+            )
         who = change.who or "unknown"
         notices = self._trials.cancel(f"{who} changed the engine")
         before, turns = self._steering.knobs, self._turns
@@ -261,7 +263,9 @@ class Control:
         found, undo = self._steering.pick(touched), {**was, **undoing} if undoing else None
         if undo is not None and self._last_change is not None and self._turns != turns:
             self._last_change = replace(self._last_change, undo=undo)
-        return AppliedChange(was, found, self._version, step, notices, undo=undo)
+        return AppliedChange(
+            was, found, self._version, step, notices, undo=undo, instance=self._instance
+        )
 
     def _undo_lease(self, change: Change, lease: LeaseRecord | None) -> dict[str, Any]:
         """What undoing `change` sets over a lease: what that goes back to.
@@ -398,7 +402,7 @@ class Control:
         present = self._steering.knobs.as_dict()
         turned = {name: value for name, value in present.items() if before.get(name) != value}
         was = {name: before.get(name) for name in turned}
-        return AppliedChange(was, turned, self._version, step)
+        return AppliedChange(was, turned, self._version, step, instance=self._instance)
 
     def _turn_breaker(self, change: Change, was: Mapping[str, Any], who: str) -> tuple[str, ...]:
         """Opens or resets the breaker by hand; says so where it is in the way."""

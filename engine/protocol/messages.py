@@ -45,6 +45,9 @@ TOKEN_HEADER = "X-Specdeck-Token"
 TOKEN_FILE_VARIABLE = "SPECDECK_ADMIN_TOKEN_FILE"
 """Names the environment variable that tells the plugin where its admin token lies."""
 
+CLOCKS_APART_S = 60.0
+"""The clocks of an engine and of whoever asks it may differ by so much."""
+
 TIERS_VARIABLE = "SPECDECK_TIERS"
 """Set where any num_speculative_tokens_per_batch_size is specdeck's, for graphs at every k."""
 
@@ -286,6 +289,15 @@ class EngineState:
         if self.lease is None or last is None or last.origin != "sweep":
             return None
         return f"{last.who}'s sweep"
+
+    def is_older_than(self, t: float) -> bool:
+        """Whether the plugin held this engine already at `t`, Unix seconds by a clock that may be
+        `CLOCKS_APART_S` from the engine's own.
+
+        Of another `instance` than the one that answered then, it is no restart of that one: two
+        engines answer.
+        """
+        return self.started < t - CLOCKS_APART_S
 
     def can(self, name: str) -> Capability:
         """The capability called `name`; one that the plugin does not name is absent."""
@@ -537,6 +549,9 @@ class AppliedChange:
     undo: Knobs | None = None
     """What takes it back, where that may not be `before`: a breaker's word is another then, and
     over a lease it is what that goes back to."""
+    instance: str | None = None
+    """The life of the engine that made the change, as in its state; None of a plugin that does not
+    tell it."""
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:

@@ -74,6 +74,14 @@ def test_a_trial_whose_end_the_state_contradicts_ends_in_failure() -> None:
     ]
 
 
+def test_a_change_that_reached_one_of_several_engines_ends_in_failure() -> None:
+    narrator = Narrator(Change(k=3), URL, on_line=lambda _: None)
+    narrator.take(ChangeApplied(narrator.change, APPLIED, 10.0, UNDO))
+    narrator.take(ChangeNotObserved("another_engine"))
+    assert narrator.is_contradicted
+    assert "several engines answer at this address" in narrator.later[-1]
+
+
 def told(end: TrialEnded) -> tuple[list[str], Narrator]:
     """The outcome of a trial that ended so, in lines."""
     narrator = Narrator(TRIAL, URL, attended=True, on_line=lambda _: None)

@@ -14,7 +14,7 @@ from tests.support.tuned_engine import TRIAL, tuning
 from specdeck.console import keys
 from specdeck.console.screens import head
 from specdeck.console.screens.live import view as live_view
-from specdeck.console.state.engine_state import Track, fold_reading
+from specdeck.console.state.engine_state import ANOTHER_ENGINE, Track, fold_reading
 from specdeck.console.state.pending import (
     add_wish,
     as_request,
@@ -61,6 +61,20 @@ def test_a_restart_breaks_the_lines_and_is_marked(kit: type[Kit]) -> None:
     assert found.points[5].tokens is None
     assert found.points[6].tokens is not None
     assert words(found) == ["the engine was restarted"]
+
+
+def test_engines_that_take_turns_at_an_address_are_told_once() -> None:
+    first = replace(STATE, started=START - 1000)
+    other = replace(first, instance="b")
+    turns = [reading(n, (first, other)[n % 2], restarted=n > 0) for n in range(6)]
+    assert words(track(turns)) == [f"{ANOTHER_ENGINE} · 5 times"]
+
+
+def test_an_engine_that_took_minutes_to_start_was_restarted() -> None:
+    reborn = replace(STATE, instance="b", started=START + 10)
+    gone = [down(n) for n in range(5, 200)]
+    found = track([*readings(5), *gone, reading(200, reborn, restarted=True)])
+    assert words(found)[-1] == "the engine was restarted"
 
 
 def test_an_engine_that_goes_away_and_comes_back_says_how_long(kit: type[Kit]) -> None:

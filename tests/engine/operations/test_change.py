@@ -5,7 +5,7 @@ import json
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import pytest
@@ -87,6 +87,8 @@ class SteppingEngine:
         """The step after which it has no request; None where it always has some."""
         self.says: dict[str, Any] | None = None
         """What it says that it applied, where that is not what it was asked for."""
+        self.maker: str | None = None
+        """The life that says it has made the change; None of a plugin that tells none."""
         self.states: dict[str, Any] = {}
         """What its state has in place of the truth."""
         self.page: Callable[[float, float, float], str] = page
@@ -145,6 +147,7 @@ class SteppingEngine:
             "applied": {knob: asked[knob] for knob in ("k", "mode") if knob in asked},
             "version": self.version,
             "step": self.step,
+            "instance": self.maker,
         }
         if self.says is not None:
             return httpx.Response(200, json={**reply, "applied": self.says})
@@ -773,6 +776,34 @@ async def test_an_engine_that_was_restarted_has_forgotten_the_change(state: Stat
             if isinstance(event, ChangeApplied):
                 engine.state = state(instance="two")
     assert event == ChangeNotObserved("restarted")
+
+
+@pytest.mark.parametrize(
+    ("started", "end"), [(100.0, "another_engine"), (970.0, "restarted"), (1000.0, "restarted")]
+)
+async def test_another_life_that_is_older_than_the_question_is_another_engine(
+    state: State, started: float, end: Literal["another_engine", "restarted"]
+) -> None:
+    engine = SteppingEngine(state())
+    async with aclosing(engine.make(Change(k=3))) as events:
+        async for event in events:
+            if isinstance(event, ChangeApplied):
+                engine.state = state(instance="two", started=started)
+    assert event == ChangeNotObserved(end)
+
+
+async def test_a_change_that_another_engine_has_made_is_none_of_the_one_that_is_asked(
+    state: State,
+) -> None:
+    engine = SteppingEngine(state())
+    engine.maker = "one"
+    assert isinstance(await engine.end(Change(k=4)), ChangeObserved)
+    engine.maker = "two"
+    end = await engine.end(Change(k=3))
+    assert isinstance(end, ChangeNotObserved)
+    assert (end.reason, end.is_bad, end.is_undone) == ("another_engine", True, False)
+    assert "its own" in end.line()
+    assert engine.log.actions[-1].outcome != "not made"
 
 
 async def test_a_change_that_is_refused_raises(state: State) -> None:

@@ -39,7 +39,8 @@ def test_a_change_says_before_applied_and_its_step(control: Control) -> None:
 
 
 def test_k_zero_is_applied(control: Control, engine: FakeCore) -> None:
-    assert control.change(Change(k=0)).applied == {"k": 0}
+    made = control.change(Change(k=0))
+    assert (made.applied, made.instance) == ({"k": 0}, control.state().instance)
     assert engine.k == 0
 
 
