@@ -12,7 +12,9 @@ from dataclasses import replace
 from typing import Final
 
 from specdeck.engine.protocol.cohorts import CohortCounts
+from specdeck.engine.protocol.messages import LastChange
 from specdeck.engine.protocol.methods import drafts_by_text
+from specdeck.engine.protocol.tuning import KChange
 from specdeck.engine.why.evidence import CohortSpan, Evidence
 from specdeck.engine.why.figures import own_tokens
 
@@ -37,7 +39,7 @@ def at_common_k(evidence: Evidence) -> Evidence:
     by_text = drafts_by_text(None if state is None else state.method)
     spans = [evidence.span] if baseline is None else [evidence.span, baseline.span]
     depths = [depth for span in spans for depth in _list_depths(span)]
-    if not moves or turned:
+    if not _has_policy(evidence):
         depths = [*(max(_list_depths(span), default=0) for span in spans), *turned]
     is_still = not moves and (baseline is None or (by_text and len(set(depths)) == 1))
     if not depths or 0 in depths or is_still:
@@ -55,22 +57,59 @@ def at_common_k(evidence: Evidence) -> Evidence:
 
 def is_moved(evidence: Evidence) -> bool:
     """Whether requests of the look were drafted for at several k: by a policy, from one batch to
-    the next, or by a change within the look."""
-    state = evidence.state
-    return state is not None and (state.policy != "fixed" or bool(_list_turned(evidence)))
+    the next, by a change within the look, or by a breaker that opened or closed in it."""
+    return (
+        _has_policy(evidence)
+        or _has_breaker_moved(evidence)
+        or _find_turn(evidence) is not None
+        or bool(_list_moves(evidence))
+    )
+
+
+def _has_policy(evidence: Evidence) -> bool:
+    """Whether a policy chose k at some time of the look: the k that is set was its ceiling then."""
+    state, turn = evidence.state, _find_turn(evidence)
+    policies = [
+        None if state is None else state.policy,
+        None if turn is None else turn.before.get("policy"),
+    ]
+    is_chosen = any(policy not in (None, "fixed") for policy in policies)
+    return is_chosen or any(move.who == "policy" for move in _list_moves(evidence))
+
+
+def _list_moves(evidence: Evidence) -> list[KChange]:
+    """What moved k within the look, of the last fifty moves."""
+    tuning, start = evidence.tuning, evidence.span.start
+    moves = () if tuning is None else tuning.changes
+    return [one for one in moves if start <= one.t <= evidence.t and one.before != one.after]
+
+
+def _find_turn(evidence: Evidence) -> LastChange | None:
+    """The last change, where it moved k within the look."""
+    last = None if evidence.state is None else evidence.state.last_change
+    if last is None or not evidence.span.start <= last.t <= evidence.t:
+        return None
+    moves = any(last.before.get(name) != last.after.get(name) for name in _MOVERS)
+    return last if moves else None
 
 
 def _list_turned(evidence: Evidence) -> list[int]:
-    """What k was before and after a change within the look, where no policy chooses it."""
-    state, span = evidence.state, evidence.span
-    last = None if state is None else state.last_change
-    if state is None or last is None or state.policy != "fixed":
+    """What k was before and after each change within the look, where no policy chooses it."""
+    if _has_policy(evidence):
         return []
-    if all(last.before.get(name) == last.after.get(name) for name in _MOVERS):
-        return []
-    if not span.start <= last.t <= evidence.t:
-        return []
-    return [k for knobs in (last.before, last.after) if (k := knobs.get("k"))]
+    turn = _find_turn(evidence)
+    set_to = [] if turn is None else [turn.before.get("k"), turn.after.get("k")]
+    moved_to = [k for move in _list_moves(evidence) for k in (move.before, move.after)]
+    return [k for k in (*set_to, *moved_to) if k]
+
+
+def _has_breaker_moved(evidence: Evidence) -> bool:
+    """Whether the breaker, which is no change, had k at 0 for a part of the look."""
+    breaker = None if evidence.tuning is None else evidence.tuning.breaker
+    if breaker is None:
+        return False
+    has_opened = breaker.state != "closed" or breaker.reason is not None
+    return has_opened and breaker.since_s < evidence.t - evidence.span.start
 
 
 def _list_largest(span: CohortSpan) -> list[CohortCounts]:

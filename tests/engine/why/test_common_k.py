@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from random import Random
 
 import pytest
-from tests.support.simulated_traffic import T0, Request, Traffic
+from tests.support.simulated_traffic import T0, Request, Traffic, usual
 
 from specdeck.engine.protocol.cohorts import CohortCounts, sum_counts
 from specdeck.engine.protocol.messages import LastChange
+from specdeck.engine.protocol.tuning import BreakerTuning, KChange, Tuning
 from specdeck.engine.why.common_k import is_moved
 from specdeck.engine.why.evidence import Baseline, CohortSpan, Evidence
 from specdeck.engine.why.figures import own_tokens
@@ -161,3 +163,58 @@ def test_a_change_of_long_ago_moves_nothing_within_the_look() -> None:
     before, after = ({**knobs, "fallback": word} for word in ("warm", "cold"))
     change = LastChange(T0 + 100, "ann", None, before, after, "operator")
     assert not is_moved(replace(found, state=replace(state, last_change=change)))
+
+
+def look_while_kinds_shift(
+    seed: int, k_at: Callable[[float], int], shares: tuple[float, float, float]
+) -> Evidence:
+    """Two minutes; so much of the traffic is JSON in the first, the middle and the last third."""
+    traffic = Traffic(seed, k_at=k_at, rate=12.0)
+
+    def draw(random: Random) -> Request:
+        share = shares[min(2, int(traffic.t / 40))]
+        structured = "json" if random.random() < share else "none"
+        return replace(usual(random), adapter="none", structured=structured)
+
+    traffic.draw = draw
+    return traffic.run(120).evidence()
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("low", [1, 3])
+def test_a_kind_that_came_while_a_policy_chose_k_is_no_cause(seed: int, low: int) -> None:
+    found = look_while_kinds_shift(seed, lambda t: low if t < 60 else 5, (0.9, 0.3, 0.0))
+    assert found.state is not None
+    fixed = {"k": 5, "mode": "speculate", "policy": "fixed"}
+    change = LastChange(T0 + 60, "ann", None, {**fixed, "policy": "goodput"}, fixed, "operator")
+    for before in ({**fixed, "k": low}, {**fixed, "policy": "goodput"}):
+        state = replace(found.state, last_change=replace(change, before=before))
+        assert diagnose(replace(found, state=state)).causes == ()
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_kind_that_came_while_the_breaker_was_open_is_no_cause(seed: int) -> None:
+    found = look_while_kinds_shift(seed, lambda t: 0 if 40 < t < 80 else 5, (0.2, 0.7, 0.2))
+    moved = tuning_with(BreakerTuning("closed", True, reason="a loss", since_s=40.0))
+    assert diagnose(replace(found, tuning=moved)).causes == ()
+    for still in (BreakerTuning("closed", True), replace(moved.breaker, since_s=9000.0)):
+        assert not is_moved(replace(found, tuning=tuning_with(still)))
+
+
+def tuning_with(breaker: BreakerTuning) -> Tuning:
+    return Tuning("one", 1, T0, "fixed", None, (), (), breaker)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_kind_that_came_before_the_last_but_one_change_is_no_cause(seed: int) -> None:
+    """From k = 1 to 3 to 5: what the last change knows of begins at 3."""
+    found = look_while_kinds_shift(seed, lambda t: (1, 3, 5)[min(2, int(t / 40))], (0.9, 0.3, 0.0))
+    assert found.state is not None
+    moves = tuple(KChange(T0 + t, k, k + 2, "set", "ann") for t, k in ((40, 1), (80, 3)))
+    change = LastChange(T0 + 80, "ann", None, {"k": 3}, {"k": 5}, "operator")
+    found = replace(
+        found,
+        state=replace(found.state, last_change=change),
+        tuning=replace(tuning_with(BreakerTuning("closed", True)), changes=moves),
+    )
+    assert diagnose(found).causes == ()
