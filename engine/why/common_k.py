@@ -8,20 +8,25 @@ the positions that were drafted in nearly every draft, and what came while k was
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
-from specdeck.engine.protocol.cohorts import CohortCounts
+from specdeck.engine.protocol.cohorts import CohortCounts, sum_counts
 from specdeck.engine.protocol.messages import LastChange
 from specdeck.engine.protocol.methods import drafts_by_text
 from specdeck.engine.protocol.tuning import KChange
+from specdeck.engine.why.cohort_gaps import list_splits
 from specdeck.engine.why.evidence import CohortSpan, Evidence
-from specdeck.engine.why.figures import own_tokens
+from specdeck.engine.why.figures import LEAST_REQUESTS, own_tokens
 
 _NEARLY_ALL: Final = 0.9
 """Of the drafts: a position that so many have a token at was drafted all the time."""
 _LEAST_SHARE: Final = 0.2
 """Of the drafts of the cohort with the most: one with fewer does not tell what k was."""
+_LEAST_WORTH: Final = 0.01
+"""Of the tokens: a kind with fewer costs too little to be named."""
 _OFF = 0.05
 """Of the rounds of requests that are drafted for: where more had no draft, k was 0 for a time."""
 _MOVERS: Final = ("k", "mode", "policy", "breaker")
@@ -38,20 +43,23 @@ def at_common_k(evidence: Evidence) -> Evidence:
     moves, turned = is_moved(evidence), _list_turned(evidence)
     by_text = drafts_by_text(None if state is None else state.method)
     spans = [evidence.span] if baseline is None else [evidence.span, baseline.span]
-    depths = [depth for span in spans for depth in _list_depths(span)]
-    if not _has_policy(evidence):
-        depths = [*(max(_list_depths(span), default=0) for span in spans), *turned]
+    is_chosen = _has_policy(evidence)
+    if is_chosen:
+        depths = [depth for span in spans for depth in _list_depths(_list_sides(span))]
+    else:
+        longest = (max(_list_depths(_list_largest(span)), default=0) for span in spans)
+        depths = [*longest, *turned]
     is_still = not moves and (baseline is None or (by_text and len(set(depths)) == 1))
     if not depths or 0 in depths or is_still:
         return evidence
-    depth, earlier = min(depths), evidence.earlier
-
+    cut = partial(_cut, depth=min(depths), by_text=by_text, is_chosen=is_chosen)
+    earlier = evidence.earlier
     return replace(
         evidence,
-        span=_cut(evidence.span, depth, by_text),
-        series=tuple(_cut(span, depth, by_text) for span in evidence.series),
-        earlier=None if earlier is None else _cut(earlier, depth, by_text),
-        baseline=baseline and replace(baseline, span=_cut(baseline.span, depth, by_text)),
+        span=cut(evidence.span),
+        series=tuple(map(cut, evidence.series)),
+        earlier=None if earlier is None else cut(earlier),
+        baseline=baseline and replace(baseline, span=cut(baseline.span)),
     )
 
 
@@ -112,6 +120,23 @@ def _has_breaker_moved(evidence: Evidence) -> bool:
     return has_opened and breaker.since_s < evidence.t - evidence.span.start
 
 
+def _list_sides(span: CohortSpan) -> list[CohortCounts]:
+    """All that a kind of request and the others may be compared by, where they have drafts.
+
+    Of kinds that could take a share of the speed that is worth a word.
+    """
+    comparable = span.comparable()
+    least = max(1, _LEAST_WORTH * own_tokens(comparable.total))
+    found = [comparable.total]
+    for split in list_splits(comparable):
+        for inside in (True, False):
+            some = [c for cohort, c in comparable.cells.items() if split.has(cohort) is inside]
+            side = sum_counts(some, span.k_max)
+            if side.requests >= LEAST_REQUESTS and own_tokens(side) >= least:
+                found.append(side)
+    return found
+
+
 def _list_largest(span: CohortSpan) -> list[CohortCounts]:
     """Of the cohorts with the most drafts."""
     cells = list(span.comparable().cells.values())
@@ -119,14 +144,14 @@ def _list_largest(span: CohortSpan) -> list[CohortCounts]:
     return [counts for counts in cells if counts.drafts and counts.drafts >= _LEAST_SHARE * most]
 
 
-def _list_depths(span: CohortSpan) -> list[int]:
-    """The positions that nearly every draft has had a token at, by cohort; none without drafts.
+def _list_depths(kinds: Iterable[CohortCounts]) -> list[int]:
+    """The positions that nearly every draft has had a token at, by kind; none without drafts.
 
-    Of the cohorts with the most drafts. What keeps those of one short, as a grammar does, is none
-    of k's doing: where k stands still the longest ones tell of it.
+    What keeps those of one short, as a grammar does, is none of k's doing: where no policy chooses
+    k the longest ones tell of it.
     """
     found = []
-    for counts in _list_largest(span):
+    for counts in kinds:
         first, *_ = counts.drafted_per_position or (0,)
         if first:
             had = [each >= _NEARLY_ALL * first for each in counts.drafted_per_position]
@@ -134,13 +159,14 @@ def _list_depths(span: CohortSpan) -> list[int]:
     return found
 
 
-def _cut(span: CohortSpan, depth: int, by_text: bool) -> CohortSpan:
+def _cut(span: CohortSpan, *, depth: int, by_text: bool, is_chosen: bool) -> CohortSpan:
     """What the drafts of a span would have brought, had they ended at `depth`.
 
-    Without the requests that had no draft at all, where k was 0 for a time.
+    Without the requests that had no draft at all, where k was 0 for a time, as it may be wherever
+    a policy chooses it.
     """
     kept = span.cells
-    if not by_text and _was_off(span):
+    if not by_text and (is_chosen or _was_off(span)):
         kept = {cohort: counts for cohort, counts in kept.items() if counts.drafts}
     cells = {cohort: _cut_counts(counts, depth, by_text) for cohort, counts in kept.items()}
     return CohortSpan(span.start, span.end, span.k_max, cells)

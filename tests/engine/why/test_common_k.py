@@ -218,3 +218,27 @@ def test_a_kind_that_came_before_the_last_but_one_change_is_no_cause(seed: int) 
         tuning=replace(tuning_with(BreakerTuning("closed", True)), changes=moves),
     )
     assert diagnose(found).causes == ()
+
+
+@pytest.mark.parametrize("low", [0, 1, 3])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_kind_that_came_in_a_burst_under_a_policy_is_no_cause(seed: int, low: int) -> None:
+    """Each of its prompt lengths is a cohort with a small part of the drafts of the others'."""
+    burst = (100, 115)
+    traffic = Traffic(seed, k_at=lambda t: low if burst[0] < t < burst[1] else 5, rate=6.0)
+
+    def draw(random: Random) -> Request:
+        if burst[0] <= traffic.t < burst[1] and random.random() < 0.85:
+            prompt = int(2 ** random.uniform(5, 12))
+            sampled = random.random() < 0.4
+            return Request(prompt=prompt, output=70, structured="json", sampled=sampled)
+        return Request(prompt=200, output=random.randrange(40, 160))
+
+    traffic.draw = draw
+    for seconds, rate in ((100, 6.0), (15, 40.0), (125, 6.0)):
+        traffic.rate = rate
+        traffic.run(seconds, pieces=1)
+    found = traffic.evidence()
+    assert found.state is not None
+    found = replace(found, state=replace(found.state, policy="goodput"))
+    assert diagnose(found).causes == ()
