@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from specdeck.engine.operations.alerts import (
 )
 from specdeck.engine.operations.drift import Drift, DriftEvent, DriftWatcher, NotComparable
 from specdeck.engine.operations.fingerprint import Fingerprints
-from specdeck.engine.store.checks import Checks
+from specdeck.engine.store.checks import Checks, Run
 from specdeck.engine.store.database import Store
 
 CHECKS_APART_S = 10.0
@@ -31,8 +31,8 @@ CHECKS_APART_S = 10.0
 MOST_WAITING = 16
 """Turns of drifts and alerts that wait for the webhook; what comes beyond them is not posted."""
 
-LatestCheck = Callable[[], CheckOutcome | None]
-"""The check of the engine that finished last; blocks; None where there is none."""
+FinishedChecks = Callable[[], Sequence[Run]]
+"""The checks of the engine that have finished, of those that began last; blocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class EngineWatch:
         limits: Limits = NO_LIMITS,
         *,
         webhook: Webhook | None = None,
-        latest_check: LatestCheck = lambda: None,
+        finished_checks: FinishedChecks = tuple,
     ) -> None:
         self.drift = drift
         self._url = url
@@ -80,9 +80,9 @@ class EngineWatch:
             None if limits.acceptance_floor is None else AcceptanceAlarm(limits.acceptance_floor)
         )
         self._mismatch = None if limits.mismatch_max is None else MismatchAlarm(limits.mismatch_max)
-        self._latest_check = latest_check
-        self._check_known: float | None = None
-        """Unix time at which the last known check finished; None before the first look."""
+        self._finished_checks = finished_checks
+        self._known_checks: frozenset[int] | None = None
+        """Those that had finished at the last look, by their numbers; None before the first one."""
         self._checks_looked_at = float("-inf")
         self._alerts: list[Alert | LimitUnwatched] = []
         self._posting = asyncio.Lock()
@@ -149,25 +149,32 @@ class EngineWatch:
         return self._mismatch is not None and abs(t - self._checks_looked_at) >= CHECKS_APART_S
 
     async def _look_at_checks(self, t: float) -> AsyncIterator[Alert | NotJudged]:
-        """The alert of a check that finished since the last look, or why there can be none."""
+        """The alerts of the checks that finished since the last look, or why there can be none.
+
+        A check that began earlier than another may finish after it.
+        """
         if self._mismatch is None or not self._is_check_due(t):
             return
         self._checks_looked_at = t
         try:
-            outcome = await asyncio.to_thread(self._latest_check)
+            runs = await asyncio.to_thread(self._finished_checks)
         except SpecdeckError:
             return  # a store that cannot be read now says nothing of its checks
-        finished = float("-inf") if outcome is None else outcome.t
-        known, self._check_known = self._check_known, finished
-        if outcome is None or known is None or finished <= known:
+        known, self._known_checks = self._known_checks, frozenset(run.id for run in runs)
+        if known is None:
             return
-        try:  # the statistics take a second to be imported
-            alert = await asyncio.to_thread(self._mismatch.take, outcome, self._url)
-        except SpecdeckError as error:
-            yield NotJudged(f"a check is not held against mismatch_max: {error.line()}")
-            return
-        if alert is not None:
-            yield alert
+        for run in sorted((run for run in runs if run.id not in known), key=_finish_time):
+            try:  # the statistics take a second to be imported
+                alert = await asyncio.to_thread(self._judge, self._mismatch, run)
+            except SpecdeckError as error:
+                yield NotJudged(f"a check is not held against mismatch_max: {error.line()}")
+            else:
+                if alert is not None:
+                    yield alert
+
+    def _judge(self, alarm: MismatchAlarm, run: Run) -> Alert | None:
+        outcome = read_outcome(run)
+        return None if outcome is None else alarm.take(outcome, self._url)
 
 
 async def post_events(
@@ -183,15 +190,22 @@ async def post_events(
                 yield NotPosted(reason)
 
 
-def latest_check(store: Path, url: str) -> CheckOutcome | None:
-    """The check of the engine at `url` that finished last, of those that the store can read.
+def list_finished(store: Path, url: str) -> tuple[Run, ...]:
+    """The checks of the engine at `url` that have finished, of the latest that the store can read.
 
     Raises SpecdeckError where the store cannot be read.
     """
     with Store(store) as opened:
-        runs = Checks(opened).history(url, limit=1)
-    run = next(iter(runs), None)
-    if run is None or run.finished is None or run.summary is None:
+        return Checks(opened).history(url)
+
+
+def _finish_time(run: Run) -> float:
+    return float("-inf") if run.finished is None else run.finished
+
+
+def read_outcome(run: Run) -> CheckOutcome | None:
+    """What a check found; None of one that has not finished. Raises UsageError of damaged facts."""
+    if run.finished is None or run.summary is None:
         return None
     return CheckOutcome(run.finished, *read_counts(run), read_verdict(run), read_excess(run))
 
@@ -225,5 +239,5 @@ class Watches:
             drift,
             self._limits,
             webhook=self._webhook,
-            latest_check=partial(latest_check, self.fingerprints.store, url),
+            finished_checks=partial(list_finished, self.fingerprints.store, url),
         )

@@ -23,7 +23,7 @@ from specdeck.engine.divergence.history import (
 from specdeck.engine.divergence.report import CheckGauges
 from specdeck.engine.divergence.requests import RequestSettings
 from specdeck.engine.errors import UsageError
-from specdeck.engine.operations.watches import latest_check
+from specdeck.engine.operations.watches import list_finished, read_outcome
 from specdeck.engine.store.checks import Checks, Run
 from specdeck.engine.store.database import Store
 from specdeck.engine.text import parse_duration
@@ -97,8 +97,9 @@ def test_a_damaged_run_is_no_outcome_to_warn_of(tmp_path: Path) -> None:
         checks = Checks(store)
         run = checks.begin("key", 1.0, "http://e", {})
         checks.finish(run.id, 2.0, {"mismatches": [], "prompts": {}})
+    (found,) = list_finished(tmp_path / "store.sqlite", "http://e")
     with pytest.raises(UsageError, match="a check in the store cannot be read"):
-        latest_check(tmp_path / "store.sqlite", "http://e")
+        read_outcome(found)
 
 
 def test_a_long_history_is_weighed_at_once() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from specdeck.engine.client.webhook import Webhook
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.fingerprint.pins import PinFile, write_pin
 from specdeck.engine.metrics.window import Window
-from specdeck.engine.operations.alerts import Alert, CheckOutcome, Limits, LimitUnwatched
+from specdeck.engine.operations.alerts import Alert, Limits, LimitUnwatched
 from specdeck.engine.operations.drift import Drift, DriftWatcher, FactsRead
 from specdeck.engine.operations.watches import (
     CHECKS_APART_S,
@@ -27,9 +28,9 @@ from specdeck.engine.operations.watches import (
     NotJudged,
     NotPosted,
     WatchEvent,
-    latest_check,
+    list_finished,
 )
-from specdeck.engine.store.checks import Checks
+from specdeck.engine.store.checks import Checks, Run
 from specdeck.engine.store.database import Store
 
 fingerprint = Fingerprints().seen
@@ -60,10 +61,10 @@ def watching(
     limits: Limits,
     *,
     webhook: Webhook | None = None,
-    latest: Callable[[], CheckOutcome | None] = lambda: None,
+    finished: Callable[[], Sequence[Run]] = tuple,
 ) -> EngineWatch:
     drift = DriftWatcher(engine.fetch, PinFile(lambda: tmp_path / "demo.json"))
-    return EngineWatch(URL, drift, limits, webhook=webhook, latest_check=latest)
+    return EngineWatch(URL, drift, limits, webhook=webhook, finished_checks=finished)
 
 
 async def take(watch: EngineWatch, engine: NamedEngine, t: float, **more: Any) -> list[WatchEvent]:
@@ -77,7 +78,7 @@ async def test_a_check_that_ends_while_somebody_watches_raises_and_clears_an_ale
     engine: NamedEngine, tmp_path: Path, store: Path
 ) -> None:
     limits = Limits(mismatch_max=0.015)
-    watch = watching(engine, tmp_path, limits, latest=lambda: latest_check(store, URL))
+    watch = watching(engine, tmp_path, limits, finished=lambda: list_finished(store, URL))
     check(store, 5.0, 20)  # of before: whoever made it was told
     assert await take(watch, engine, 10.0) == []
     assert await take(watch, engine, 10.0 + 2 * CHECKS_APART_S) == []
@@ -96,11 +97,30 @@ async def test_a_check_that_ends_while_somebody_watches_raises_and_clears_an_ale
     assert not cleared.is_raised
 
 
+async def test_a_check_that_began_before_another_and_ends_after_it_raises_an_alert(
+    engine: NamedEngine, tmp_path: Path, store: Path
+) -> None:
+    finished = partial(list_finished, store, URL)
+    watch = watching(engine, tmp_path, Limits(mismatch_max=0.015), finished=finished)
+    await take(watch, engine, 10.0)
+    with Store(store) as opened:
+        long = Checks(opened).begin("long", 11.0, URL, {})
+    check(store, 15.0, 0)
+    assert await take(watch, engine, 30.0) == []
+    with Store(store) as opened:
+        found = {"mismatches": 40, "prompts": 200, "verdict": "fail"}
+        Checks(opened).finish(long.id, 35.0, found)
+    (raised,) = await take(watch, engine, 50.0)
+    assert isinstance(raised, Alert)
+    assert (raised.is_raised, raised.t) == (True, 35.0)
+    assert await take(watch, engine, 70.0) == []
+
+
 async def test_a_check_that_no_memory_is_left_to_judge_is_told(
     engine: NamedEngine, tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits = Limits(mismatch_max=0.015)
-    watch = watching(engine, tmp_path, limits, latest=lambda: latest_check(store, URL))
+    watch = watching(engine, tmp_path, limits, finished=lambda: list_finished(store, URL))
     await take(watch, engine, 10.0)
     check(store, 35.0, 12)
     limit_memory(monkeypatch)
@@ -112,18 +132,19 @@ async def test_a_check_that_no_memory_is_left_to_judge_is_told(
 async def test_without_a_limit_no_check_is_looked_at(engine: NamedEngine, tmp_path: Path) -> None:
     looks = list[int]()
 
-    def latest() -> None:
+    def finished() -> tuple[Run, ...]:
         looks.append(1)
+        return ()
 
-    watch = watching(engine, tmp_path, Limits(acceptance_floor=0.5), latest=latest)
+    watch = watching(engine, tmp_path, Limits(acceptance_floor=0.5), finished=finished)
     for t in (0.0, 100.0):
         await take(watch, engine, t)
     assert looks == []
 
 
 def test_a_new_store_has_no_check(tmp_path: Path, store: Path) -> None:
-    assert latest_check(store, URL) is None
-    assert latest_check(tmp_path / "missing" / "store.sqlite", URL) is None
+    assert list_finished(store, URL) == ()
+    assert list_finished(tmp_path / "missing" / "store.sqlite", URL) == ()
 
 
 async def test_a_store_that_cannot_be_read_for_a_while_makes_no_old_check_new(
@@ -132,12 +153,12 @@ async def test_a_store_that_cannot_be_read_for_a_while_makes_no_old_check_new(
     check(store, 5.0, 100)
     is_held = False
 
-    def latest() -> CheckOutcome | None:
+    def finished() -> tuple[Run, ...]:
         if is_held:
             raise SpecdeckError("the store is held by another process")
-        return latest_check(store, URL)
+        return list_finished(store, URL)
 
-    watch = watching(engine, tmp_path, Limits(mismatch_max=0.015), latest=latest)
+    watch = watching(engine, tmp_path, Limits(mismatch_max=0.015), finished=finished)
     assert await take(watch, engine, 10.0) == []
     is_held = True
     assert await take(watch, engine, 10.0 + 2 * CHECKS_APART_S) == []
