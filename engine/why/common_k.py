@@ -43,8 +43,7 @@ def at_common_k(evidence: Evidence) -> Evidence:
     moves, turned = is_moved(evidence), _list_turned(evidence)
     by_text = drafts_by_text(None if state is None else state.method)
     spans = [evidence.span] if baseline is None else [evidence.span, baseline.span]
-    is_chosen = _has_policy(evidence)
-    if is_chosen:
+    if _has_policy(evidence):
         depths = [depth for span in spans for depth in _list_depths(_list_sides(span))]
     else:
         longest = (max(_list_depths(_list_largest(span)), default=0) for span in spans)
@@ -52,7 +51,7 @@ def at_common_k(evidence: Evidence) -> Evidence:
     is_still = not moves and (baseline is None or (by_text and len(set(depths)) == 1))
     if not depths or 0 in depths or is_still:
         return evidence
-    cut = partial(_cut, depth=min(depths), by_text=by_text, is_chosen=is_chosen)
+    cut = partial(_cut, depth=min(depths), by_text=by_text, moves=moves)
     earlier = evidence.earlier
     return replace(
         evidence,
@@ -159,14 +158,14 @@ def _list_depths(kinds: Iterable[CohortCounts]) -> list[int]:
     return found
 
 
-def _cut(span: CohortSpan, *, depth: int, by_text: bool, is_chosen: bool) -> CohortSpan:
+def _cut(span: CohortSpan, *, depth: int, by_text: bool, moves: bool) -> CohortSpan:
     """What the drafts of a span would have brought, had they ended at `depth`.
 
-    Without the requests that had no draft at all, where k was 0 for a time, as it may be wherever
-    a policy chooses it.
+    Without the requests that had no draft at all, where k was 0 for a time, as it may have been
+    wherever it `moves`.
     """
     kept = span.cells
-    if not by_text and (is_chosen or _was_off(span)):
+    if not by_text and (moves or _was_off(span)):
         kept = {cohort: counts for cohort, counts in kept.items() if counts.drafts}
     cells = {cohort: _cut_counts(counts, depth, by_text) for cohort, counts in kept.items()}
     return CohortSpan(span.start, span.end, span.k_max, cells)
