@@ -57,6 +57,46 @@ class Stretch:
         """Plain values."""
         return {name: getattr(self, name) for name in self.__slots__}
 
+    def accepted_of_first(self, depth: int) -> float | None:
+        """What was accepted of the first `depth` tokens of drafts, as a share; None where that is
+        not known of each of them."""
+        rates = (self.acceptance_per_position or ())[:depth]
+        known = [rate for rate in rates if rate is not None]
+        return sum(known) / depth if len(known) == depth else None
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptanceMove:
+    """What was accepted before a moment and after it, of drafts as long as the shorter ones."""
+
+    before: float
+    after: float
+    depth: int | None = None
+    """Tokens of a draft that are compared; None where drafts were as long before as after."""
+
+
+def compare_acceptance(before: Stretch, after: Stretch) -> AcceptanceMove | None:
+    """How acceptance moved; None where it is not known of both.
+
+    Of longer drafts a smaller share is accepted, as each token needs those before it: where k was
+    changed, by a policy that saw acceptance fall or by hand, whole drafts tell nothing.
+    """
+    if before.acceptance is None or after.acceptance is None:
+        return None
+    had, has = before.observed_k, after.observed_k
+    if had is not None and has is not None and abs(has - had) > _OTHER_K * had:
+        depth = max(1, int(min(had, has) + _LACKS))
+        was, now = (one.accepted_of_first(depth) for one in (before, after))
+        if was is not None and now is not None:
+            return AcceptanceMove(was, now, depth)
+    return AcceptanceMove(before.acceptance, after.acceptance)
+
+
+_OTHER_K = 0.05
+"""Of the tokens of a draft: drafts that differ by less are as long."""
+_LACKS = 0.1
+"""Of a token: so much drafts may lack on average of a position that counts as theirs."""
+
 
 def measure(history: History, label: str, start: float, end: float) -> Stretch:
     """The figures from `start` to `end`, within the last life of the engine that answers there."""

@@ -19,6 +19,7 @@ from specdeck.engine.incident.case_words import (
     describe_who,
 )
 from specdeck.engine.incident.dips import TOGETHER_S, find_near
+from specdeck.engine.incident.figures import AcceptanceMove, compare_acceptance
 from specdeck.engine.incident.kinds import ASKED
 from specdeck.engine.incident.markdown import Clock, escape, format_acceptance
 from specdeck.engine.incident.material import Material
@@ -180,13 +181,8 @@ class InShort:
         made = self._made
         if find_near(made.dips, fall.t, TOGETHER_S) is not None:
             return False
-        sides = [(before, after) for other, before, after in made.further if other is fall]
-        return any(
-            before.acceptance is not None
-            and after.acceptance is not None
-            and after.acceptance >= HELD * before.acceptance
-            for before, after in sides
-        )
+        moves = [compare_acceptance(*sides) for other, *sides in made.further if other is fall]
+        return any(one is not None and one.after >= HELD * one.before for one in moves)
 
     def _likeliest(self) -> list[str]:
         diagnosis, has_worsened = self._made.diagnosis, self._made.has_worsened
@@ -249,13 +245,14 @@ class InShort:
             then = f"at {self._clock(dip.start)} " if abs(dip.start - fall.t) > _AT_ONCE_S else ""
             text += f"; {then}{describe_dip(dip)}"
         for other, before, after in made.further:
-            if other is fall and before.acceptance is not None and after.acceptance is not None:
+            moved = compare_acceptance(before, after) if other is fall else None
+            if moved is not None:
+                has_held = moved.after >= HELD * moved.before
                 if dip is None:
-                    word = "did not fall then" if self._has_held(fall) else "fell as well"
-                    text += (
-                        f"; acceptance {word} ({before.acceptance:.0%} before,"
-                        f" {after.acceptance:.0%} after)"
-                    )
+                    word = "did not fall then" if has_held else "fell as well"
+                    text += f"; acceptance {word} ({describe_acceptance(moved)})"
+                elif moved.depth is not None and not has_held:  # back by shorter drafts alone
+                    text += f", but {describe_acceptance(moved)}"
                 if before.step_s is not None and after.step_s is not None:
                     text += (
                         f", a step took {before.step_s * 1e3:.1f} ms before and"
@@ -328,3 +325,18 @@ class InShort:
         origin = f" ({escape(move.origin)})" if move.origin and move.origin != "operator" else ""
         reason = f", because: {escape(run.reason)}" if run.reason else ""
         return f"{self._clock(move.t)} {who}{origin} set {escape(changes)}{reason}"
+
+
+def describe_acceptance(moved: AcceptanceMove) -> str:
+    """What was accepted before and after.
+
+    >>> describe_acceptance(AcceptanceMove(0.42, 0.1))
+    '42% before, 10% after'
+    >>> describe_acceptance(AcceptanceMove(0.8, 0.45, 1))
+    'of the first token of drafts, 80% before, 45% after'
+    """
+    text = f"{moved.before:.0%} before, {moved.after:.0%} after"
+    if moved.depth is None:
+        return text
+    tokens = "token" if moved.depth == 1 else f"{moved.depth} tokens"
+    return f"of the first {tokens} of drafts, {text}"

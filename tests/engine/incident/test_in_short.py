@@ -54,6 +54,33 @@ async def test_a_fall_in_a_gap_is_told_between_its_ends(tmp_path: Path, after: r
     assert "tokens/s" not in short
 
 
+async def test_acceptance_beside_a_smaller_k_is_that_of_the_tokens_that_both_drafted(
+    tmp_path: Path,
+) -> None:
+    """A policy that sees acceptance fall drafts less, and of less a larger share is accepted."""
+    live, path = LiveEngine(), box_path(tmp_path, URL)
+    was, now = (8.0, 5.0, 4.0, 3.0, 1.5), (4.5, 0.0, 0.0, 0.0, 0.0)
+    readings = []
+    for n in range(1200):
+        before, after = float(min(n, FALL)), float(max(0, n - FALL))
+        taken = [a * before + b * after for a, b in zip(was, now, strict=True)]
+        had = (10.0 * n, *[10.0 * before] * 4)
+        sample = busy_sample(
+            n, drafts=10.0 * n, drafted=sum(had), accepted=sum(taken),
+            accepted_per_position=tuple(taken), drafted_per_position=had,
+            generated=10.0 * n + sum(taken),
+        )  # fmt: skip
+        readings.append(await live.look(START + n, sample, STATE))
+    record(path, readings, rows=60).close()
+    span = Span(START, START + 1200)
+    with closing(History(path)) as history:
+        made = assemble(Sources(URL, "demo", history=history), span, None, written=span.end)
+    short = "\n".join(section(write_page(made, (), time.gmtime), "In short"))
+    words = "of the first token of drafts, 79% before, 45% after"
+    assert f"acceptance fell as well ({words})" in short
+    assert "acceptance did not fall" not in short
+
+
 async def test_no_fall_is_told_of_what_is_known_alone(tmp_path: Path) -> None:
     short = await write_short(tmp_path, range(120))
     first, last = (time.strftime("%H:%M:%S", time.gmtime(START + n)) for n in (119, 1200))
