@@ -17,6 +17,7 @@ from typing import Any, Final, Literal, Protocol
 from specdeck.engine.blackbox.deeper_drafts import are_drafts_deeper
 from specdeck.engine.blackbox.load_end import Read, has_load_ended
 from specdeck.engine.blackbox.summary import Extent, OverviewColumn
+from specdeck.engine.metrics.serial_correlation import inflate
 
 Figure = Literal["acceptance", "tokens_per_second"]
 FIGURES: Final[tuple[Figure, ...]] = ("acceptance", "tokens_per_second")
@@ -31,6 +32,8 @@ SETTLED_S: Final = 2 * REACH_S
 """After which nothing that is still to come moves a fall: neither its own figures nor a greater
 fall beside it."""
 _SIDE: Final = int(REACH_S / COLUMN_S)
+_CONTEXT: Final = 2 * _SIDE
+"""Columns on each side that tell how alike neighbours are; those of an idle engine do not."""
 FEWEST: Final = 4
 """Columns of which something is known, on each side."""
 NEWEST_S: Final = FEWEST * COLUMN_S
@@ -239,6 +242,10 @@ def _list_ratios(values: Sequence[float | None]) -> list[float]:
         m, now, other = side(at, at + _SIDE)
         if n and m and was > 0 and now <= was * (1 - LEAST_SHARE):
             ratio = stand_out(was, now, math.sqrt(error + other))
+            if ratio > LEAST_RATIO:
+                parts = values[max(0, at - _CONTEXT) : at], values[at : at + _CONTEXT]
+                inflation = inflate(*([one for one in part if one] for part in parts))
+                ratio = stand_out(was, now, math.sqrt((error + other) * inflation))
             found[at] = ratio if ratio > LEAST_RATIO else 0.0
     return found
 

@@ -9,6 +9,7 @@ from typing import Final
 
 from specdeck.engine.blackbox.falls import Fall, Figure, read_mean, stand_out
 from specdeck.engine.blackbox.summary import OverviewColumn
+from specdeck.engine.metrics.serial_correlation import error_of_difference, variance_of_mean
 
 _REACH_S: Final = 300.0
 """Seconds on each side of a moment that are compared."""
@@ -42,13 +43,10 @@ def find_fall(columns: Sequence[OverviewColumn], figure: Figure) -> Fall | None:
         was, now = sum(before) / len(before), sum(after) / len(after)
         if was <= 0 or now > was * (1 - _LEAST_FALL):
             continue
-        error = math.sqrt(_variance(before) / len(before) + _variance(after) / len(after))
-        ratio = stand_out(was, now, error)
+        plain = math.sqrt(sum(variance_of_mean(part, 1.0) for part in (before, after)))
+        if stand_out(was, now, plain) <= most:
+            continue
+        ratio = stand_out(was, now, error_of_difference(before, after))
         if ratio > most:
             most, found = ratio, Fall(figure, t, was, now)
     return found
-
-
-def _variance(values: Sequence[float]) -> float:
-    mean = sum(values) / len(values)
-    return sum((value - mean) ** 2 for value in values) / max(1, len(values) - 1)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
@@ -24,6 +23,7 @@ from specdeck.engine.blackbox.falls import (
     read_mean,
     stand_out,
 )
+from specdeck.engine.metrics.serial_correlation import error_of_difference
 
 _PARTS: Final = 12
 """In which a time is looked at, each of `REACH_S` at least."""
@@ -109,7 +109,7 @@ def compare_parts(
         return None
     levels = [sum(part) / len(part) for _, part in known]
     was, now = levels[0], levels[-1]
-    error = math.sqrt(sum(_variance(part) / len(part) for _, part in (known[0], known[-1])))
+    error = error_of_difference(known[0][1], known[-1][1])
     if was <= 0 or now > was * (1 - LEAST_SHARE) or stand_out(was, now, error) <= LEAST_RATIO:
         return None
     lowest, rise = was, 0.0
@@ -121,8 +121,3 @@ def compare_parts(
         return None  # high in the beginning, and not low in the end: it wavers
     first, last = start + span * known[0][0], start + span * (known[-1][0] + 1)
     return Slide(figure, first, last, was, now, is_steady)
-
-
-def _variance(values: Sequence[float]) -> float:
-    mean = sum(values) / len(values)
-    return sum((value - mean) ** 2 for value in values) / (len(values) - 1)
