@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
 
-from specdeck.engine.errors import SpecdeckError, Unsupported
+from specdeck.engine.errors import SpecdeckError, Stalled, Unsupported
 from specdeck.engine.metrics.page import read_page
 from specdeck.engine.metrics.sample import Sample
 from specdeck.engine.metrics.window import Window, between
@@ -42,6 +42,10 @@ if TYPE_CHECKING:
 LOOK_S = 30.0
 """How long a look takes unless told otherwise."""
 _BETWEEN_LOOKS_S = 2.0
+_AGAIN_S = 2.0
+"""Until an engine core that was late is asked again."""
+_LATE_S = 30.0
+"""For which an engine core may be late: one is for seconds on a machine that is busy."""
 _PIECES = 12
 """That a look is cut into, to see what moved."""
 _LIFE = 200
@@ -78,15 +82,26 @@ async def gather(
 ) -> AsyncGenerator[Progress | Evidence, None]:
     """How far it is, again and again, and at last what was seen.
 
-    Raises Unsupported where the engine tells no cohorts, and EngineError where it cannot be asked.
+    An engine core that is late is asked again for `_LATE_S`. Raises Unsupported where the engine
+    tells no cohorts, and EngineError where it cannot be asked.
     """
     watch = _Watch(client, clock=clock, wall=wall)
     await watch.begin()
     began = clock()
     yield Progress(0.0, seconds, 0)
-    while (left := began + seconds - clock()) > 0:
-        await sleep(min(left, max(_BETWEEN_LOOKS_S, seconds / _PIECES)))
-        await watch.look()
+    late_since: float | None = None
+    while (left := began + seconds - clock()) > 0 or late_since is not None:
+        is_due = late_since is None
+        await sleep(min(left, max(_BETWEEN_LOOKS_S, seconds / _PIECES)) if is_due else _AGAIN_S)
+        asked_at = clock()
+        try:
+            await watch.look()
+        except Stalled:
+            late_since = asked_at if late_since is None else late_since
+            if clock() - late_since >= _LATE_S:
+                raise
+        else:
+            late_since = None
         yield Progress(min(seconds, clock() - began), seconds, watch.requests)
     yield await watch.end(baseline)
 

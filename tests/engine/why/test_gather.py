@@ -12,7 +12,7 @@ from tests.support.simulated_traffic import Traffic
 from tests.support.suffering_engine import SufferingEngine
 
 from specdeck.engine.client.engine_client import open_client
-from specdeck.engine.errors import Unsupported
+from specdeck.engine.errors import Stalled, Unsupported
 from specdeck.engine.protocol.messages import PREFIX
 from specdeck.engine.why.evidence import Baseline, Evidence
 from specdeck.engine.why.gather import Progress, gather
@@ -108,6 +108,35 @@ async def test_a_restart_meanwhile_begins_the_look_anew(engine: SufferingEngine)
             assert len(event.series) < 12
             assert all(span.total.drafts >= 0 for span in event.series)
     await client.close()
+
+
+@pytest.mark.parametrize("at", [3, 12])
+async def test_a_core_that_is_late_loses_no_look(engine: SufferingEngine, at: int) -> None:
+    client, clock, cohorts = open_client(engine.url), Clock(), f"{PREFIX}/cohorts"
+    known, number = engine.answers[cohorts], 0
+    async for event in gather(client, seconds=60.0, clock=clock, sleep=clock.sleep):
+        engine.answers[cohorts] = LATE if number == at else known
+        number += 1
+        if isinstance(event, Evidence):
+            assert event.span.total.requests > 100
+    await client.close()
+
+
+async def test_a_core_that_is_not_heard_of_any_more_ends_the_look(engine: SufferingEngine) -> None:
+    client, clock = open_client(engine.url), Clock()
+
+    async def look_on() -> None:
+        async for event in gather(client, seconds=600.0, clock=clock, sleep=clock.sleep):
+            assert isinstance(event, Progress)
+            engine.answers[f"{PREFIX}/cohorts"] = LATE
+
+    with pytest.raises(Stalled):
+        await look_on()
+    assert clock() == 100.0 + 50.0 + 30.0
+    await client.close()
+
+
+LATE = (503, {"error": {"code": "stalled", "message": "late", "remedy": None}})
 
 
 async def test_an_engine_without_cohorts_says_so(engine: SufferingEngine) -> None:
