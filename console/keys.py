@@ -305,7 +305,28 @@ def read_keymap(data: object, place_of: Callable[[str], errors.Place]) -> dict[s
         refuse_unknown(name, ids(), place_of)
         if not all(one.strip() for one in moved.split(",")):
             raise errors.ConfigError(f"{name} requires a key", place=place_of(name))
+    for place in GROUPS:
+        if (clash := _find_clash(place, keymap)) is not None:
+            name, key, other = clash
+            raise errors.ConfigError(
+                f"{name} cannot have {key}, which is the key of {other} on the same screen",
+                place=place_of(name),
+                remedy=f"move {other} as well",
+            )
     return keymap
+
+
+def _find_clash(place: Place, keymap: Mapping[str, str]) -> tuple[str, str, str] | None:
+    """The id that was moved to a key of another one on a screen, with that key and the other id;
+    None where each key means one thing."""
+    of_key: dict[str, str] = {}
+    for binding in (*bindings(place), *bindings()):
+        name = binding.id or ""
+        for key in (one.strip() for one in keymap.get(name, binding.key).split(",")):
+            other = of_key.setdefault(key, name)
+            if other != name and (name in keymap or other in keymap):
+                return (name, key, other) if name in keymap else (other, key, name)
+    return None
 
 
 def format_keys(key: Key, keymap: Mapping[str, str]) -> str:

@@ -60,6 +60,14 @@ def test_everything_can_be_set(tmp_path: Path) -> None:
         ("record: perhaps", ":1: record is true or false"),
         ("record_days: 0", ":1: record_days is a whole number of days, 1 to 366"),
         ("record_mb: 1.5", ":1: record_mb is millions of bytes, 5 to 100000"),
+        (
+            "keymap:\n  mode.toggle: z\n  breaker.toggle: f9",
+            ":2: mode.toggle cannot have z, which is the key of change.undo on the same screen",
+        ),
+        (
+            "keymap:\n  k.set.3: f2\n  why.trial: 'q'",
+            ":3: why.trial cannot have q, which is the key of console.quit on the same screen",
+        ),
         ("keymap: f2", ":1: keymap requires ids of keys and the keys for each, such as k.more: f5"),
         ("- dark", ":1: settings require names with values, such as interval: 2: see docs/keys.md"),
         ("theme: [", ": not YAML: "),
@@ -70,6 +78,11 @@ def test_a_mistake_is_named_with_file_and_line(text: str, said: str, tmp_path: P
     with pytest.raises(ConfigError) as raised:
         read(path)
     assert f"{path}{said}" in raised.value.line()
+
+
+def test_a_key_may_be_given_to_another_action_where_its_own_is_moved(tmp_path: Path) -> None:
+    text = "keymap:\n  mode.toggle: z\n  change.undo: t\n  results.again: f5"
+    assert read(written(tmp_path, text)).keymap["change.undo"] == "t"
 
 
 def test_the_shipped_themes_name_the_same_variables() -> None:
