@@ -262,14 +262,12 @@ class Registry:
         What other hosts share this folder is theirs, and stays. So does a record in a folder
         that cannot be written to; it is none of those returned.
         """
-        left = []
-        for record in self.records():
-            if record.life() == "gone":
+        known = [(record, record.life()) for record in self.records()]
+        with suppress(EngineError):  # the folder is held by another process
+            for record in (record for record, life in known if life == "gone"):
                 with suppress(OSError):
                     self.remove(record)
-            else:
-                left.append(record)
-        return tuple(left)
+        return tuple(record for record, life in known if life != "gone")
 
     def _free(self, name: str, keep: Path) -> str:
         """A name that no engine has; of one that is gone the token goes, unless it is `keep`."""

@@ -25,8 +25,9 @@ ORPHANS_GRACE_S = 2.0
 """Workers of a dead server: there is no request left to finish."""
 
 
-HANGS_S = 10.0
-"""A process that outlives SIGKILL so long hangs in the kernel."""
+HANGS_S = 30.0
+"""A process that outlives SIGKILL so long hangs in the kernel: giving back the memory of a model
+takes seconds, on a busy machine ten of them."""
 
 
 TIDY_S = 3.0
@@ -76,7 +77,10 @@ async def stop_engine(
         on_progress(Stopping(elapsed, len(left), killed))
         if elapsed > grace_s + HANGS_S:
             pids = ", ".join(str(process.pid) for process in left)
-            raise EngineError(f"{record.name}: cannot be killed: process {pids}")
+            raise EngineError(
+                f"{record.name}: killed, and has not ended: process {pids}",
+                remedy=f"`specdeck stop {record.name}` again, in a while",
+            )
         if elapsed > grace_s:
             killed = True
             others = [one for one in left if not process.tidies_up(one)]

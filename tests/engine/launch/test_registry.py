@@ -234,6 +234,20 @@ def test_cleaning_forgets_only_what_is_gone(registry: Registry) -> None:
     assert registry.all() == (kept,)
 
 
+def test_a_folder_that_is_held_hides_no_engine_that_runs(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = registry.add(record(name="kept"))
+    registry.add(record(name="gone", born=1))
+    registry.add(record(name="gone too", born=1))
+    monkeypatch.setattr("specdeck.engine.launch.registry.LOCK_S", 0.1)
+    with (tmp_path / "engines/.lock").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert registry.clean() == (kept,)
+    assert registry.clean() == (kept,)
+    assert registry.all() == (kept,)
+
+
 def refuse_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Has the folder of records be one that cannot be written to, which nothing is for root."""
 
