@@ -20,7 +20,7 @@ import httpx
 from specdeck.engine.client.engine_client import EngineClient, open_client
 from specdeck.engine.client.token import admin_token
 from specdeck.engine.config.loader import load as load_config
-from specdeck.engine.demo.load import PATIENCE, Load, run
+from specdeck.engine.demo.load import Load, open_load_client, run
 from specdeck.engine.demo.profiles import PROFILES
 from specdeck.engine.launch.command import build_argv, build_environment
 from specdeck.engine.launch.launcher import deepen_target
@@ -109,7 +109,7 @@ async def put_under_load(
     url: str, profile: str, streams: int, *, seed: int = 1
 ) -> AsyncIterator[Load]:
     """Load on the engine while the block runs, warm when it begins."""
-    async with httpx.AsyncClient(base_url=url, timeout=PATIENCE, trust_env=False) as http:
+    async with open_load_client(url, headers={}) as http:
         load = Load(PROFILES[profile], streams, seed=seed)
         task = asyncio.create_task(run(load, http))
         try:

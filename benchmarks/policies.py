@@ -28,14 +28,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import httpx
 from benchmarks.engines import RunningEngine, start_engine
 from benchmarks.policies_table import Visit, read, report
 from benchmarks.policy_record import steps
 
 from specdeck.engine.client.engine_client import EngineClient
-from specdeck.engine.client.http import IDLE_S
-from specdeck.engine.demo.load import PATIENCE, Load, run
+from specdeck.engine.demo.load import Load, open_load_client, run
 from specdeck.engine.demo.profiles import PROFILES, Phase, Profile
 from specdeck.engine.protocol.messages import Change
 
@@ -58,10 +56,7 @@ def change_pace(profile: Profile, period: float) -> Profile:
 @contextlib.asynccontextmanager
 async def drive(url: str, profile: Profile, streams: int, seed: int) -> AsyncIterator[float]:
     """Load from its profile's beginning while the block runs; the monotonic time of it."""
-    limits = httpx.Limits(max_connections=None, keepalive_expiry=IDLE_S)
-    async with httpx.AsyncClient(
-        base_url=url, timeout=PATIENCE, limits=limits, trust_env=False
-    ) as http:
+    async with open_load_client(url, headers={}) as http:
         load = Load(profile, streams, seed=seed, model="demo")
         task = asyncio.create_task(run(load, http))
         try:

@@ -32,9 +32,9 @@ EVENTS: Final = 1000
 LONGEST_EVENT: Final = 700
 """Characters of one: an engine's reason has 500. All are laid out anew when another one comes,
 which takes minutes where each is as long as a state may be."""
+
 ANOTHER_ENGINE: Final = "another engine answers at this address too: attach to each at its own"
 """An event."""
-
 MINUTE_S: Final = 60.0
 """What is too rare for the seconds between two readings is told of so many."""
 REASONS_APART_S: Final = 5.0

@@ -5,15 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
 
 from specdeck.engine.blackbox.load_end import Read
+from specdeck.engine.metrics.draft_length import OTHER_LENGTH, count_positions
 from specdeck.engine.metrics.window import Window
-
-_DEEPER: Final = 1.05
-"""Times as many tokens of a draft."""
-_LACKS: Final = 0.1
-"""Of a token: so much drafts may lack on average of a position that counts as theirs."""
 
 
 @dataclass(slots=True)
@@ -51,9 +46,9 @@ def are_drafts_deeper(
     SpecdeckError for a record that cannot be read.
     """
     was, now = (_sum_up(history, *stretch) for stretch in (before, after))
-    if not was.accepted or now.length < _DEEPER * was.length:
+    if not was.accepted or now.length < (1 + OTHER_LENGTH) * was.length:
         return False
-    depth = max(1, int(was.length + _LACKS))
+    depth = count_positions(was.length)
     old, new = was.share(depth), now.share(depth)
     if not old or new is None:
         old, new = was.accepted / was.drafts, now.accepted / now.drafts

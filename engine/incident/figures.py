@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from specdeck.engine.blackbox.history import History
+from specdeck.engine.metrics.draft_length import OTHER_LENGTH, count_positions
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.sample import quantile
 from specdeck.engine.metrics.window import Window
@@ -84,18 +85,12 @@ def compare_acceptance(before: Stretch, after: Stretch) -> AcceptanceMove | None
     if before.acceptance is None or after.acceptance is None:
         return None
     had, has = before.observed_k, after.observed_k
-    if had is not None and has is not None and abs(has - had) > _OTHER_K * had:
-        depth = max(1, int(min(had, has) + _LACKS))
+    if had is not None and has is not None and abs(has - had) > OTHER_LENGTH * had:
+        depth = count_positions(min(had, has))
         was, now = (one.accepted_of_first(depth) for one in (before, after))
         if was is not None and now is not None:
             return AcceptanceMove(was, now, depth)
     return AcceptanceMove(before.acceptance, after.acceptance)
-
-
-_OTHER_K = 0.05
-"""Of the tokens of a draft: drafts that differ by less are as long."""
-_LACKS = 0.1
-"""Of a token: so much drafts may lack on average of a position that counts as theirs."""
 
 
 def measure(history: History, label: str, start: float, end: float) -> Stretch:

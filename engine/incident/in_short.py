@@ -182,7 +182,7 @@ class InShort:
         if find_near(made.dips, fall.t, TOGETHER_S) is not None:
             return False
         moves = [compare_acceptance(*sides) for other, *sides in made.further if other is fall]
-        return any(one is not None and one.after >= HELD * one.before for one in moves)
+        return any(one is not None and _is_as_high(one) for one in moves)
 
     def _likeliest(self) -> list[str]:
         diagnosis, has_worsened = self._made.diagnosis, self._made.has_worsened
@@ -247,11 +247,12 @@ class InShort:
         for other, before, after in made.further:
             moved = compare_acceptance(before, after) if other is fall else None
             if moved is not None:
-                has_held = moved.after >= HELD * moved.before
                 if dip is None:
-                    word = "did not fall then" if has_held else "fell as well"
+                    word = "did not fall then" if _is_as_high(moved) else "fell as well"
                     text += f"; acceptance {word} ({describe_acceptance(moved)})"
-                elif moved.depth is not None and not has_held:  # back by shorter drafts alone
+                elif moved.depth is not None and not _is_as_high(
+                    moved
+                ):  # back by shorter drafts alone
                     text += f", but {describe_acceptance(moved)}"
                 if before.step_s is not None and after.step_s is not None:
                     text += (
@@ -325,6 +326,10 @@ class InShort:
         origin = f" ({escape(move.origin)})" if move.origin and move.origin != "operator" else ""
         reason = f", because: {escape(run.reason)}" if run.reason else ""
         return f"{self._clock(move.t)} {who}{origin} set {escape(changes)}{reason}"
+
+
+def _is_as_high(moved: AcceptanceMove) -> bool:
+    return moved.after >= HELD * moved.before
 
 
 def describe_acceptance(moved: AcceptanceMove) -> str:

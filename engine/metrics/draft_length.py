@@ -1,10 +1,24 @@
-"""Whether drafts are longer than the k that is said to be in force."""
+"""How long drafts are: against the k that is said to be in force, and against one another."""
 
 from __future__ import annotations
 
 EXCESS = 0.5
 """Draft tokens per draft beyond the k that was set: drafts and their tokens are not counted in one
 moment."""
+
+OTHER_LENGTH = 0.05
+"""Of the tokens of a draft: drafts that differ by less are as long."""
+_LACKS = 0.1
+"""Of a token: so much drafts may lack on average of a position that counts as theirs."""
+
+
+def count_positions(length: float) -> int:
+    """The positions that drafts of so many tokens on average have; one at least.
+
+    >>> count_positions(4.95), count_positions(4.5), count_positions(0.4)
+    (5, 4, 1)
+    """
+    return max(1, int(length + _LACKS))
 
 
 def exceeds(observed_k: float | None, most: float | None) -> bool:

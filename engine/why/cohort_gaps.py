@@ -82,6 +82,14 @@ class Split:
         """Whether the cohort is of the group."""
         return getattr(cohort, self.group.by) in self.group.words
 
+    def sum_sides(self, span: CohortSpan) -> tuple[CohortCounts, CohortCounts]:
+        """All others of a span together, and the group."""
+        sides: tuple[list[CohortCounts], list[CohortCounts]] = ([], [])
+        for cohort, counts in span.cells.items():
+            sides[self.has(cohort)].append(counts)
+        others, group = (sum_counts(side, span.k_max) for side in sides)
+        return others, group
+
 
 @dataclass(frozen=True, slots=True)
 class Compared:
@@ -254,12 +262,7 @@ def find_movement(split: Split, evidence: Evidence) -> Movement:
     now, then = evidence.span.comparable(), evidence.baseline.span.comparable()
     if not then.cells:
         return "unknown"
-    sides = {}
-    for when, span in (("now", now), ("then", then)):
-        for inside in (True, False):
-            some = (counts for cohort, counts in span.cells.items() if split.has(cohort) == inside)
-            sides[when, inside] = sum_counts(some, span.k_max)
-    group, group_then = sides["now", True], sides["then", True]
+    group, group_then = (split.sum_sides(span)[True] for span in (now, then))
     share, share_then = (
         own_tokens(side) / max(1, own_tokens(span.total))
         for side, span in ((group, now), (group_then, then))

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from specdeck.engine.protocol.cohorts import CohortCounts, sum_counts
+from specdeck.engine.protocol.cohorts import CohortCounts
 from specdeck.engine.protocol.messages import LastChange
 from specdeck.engine.protocol.methods import drafts_by_text
 from specdeck.engine.protocol.tuning import KChange
@@ -128,11 +128,11 @@ def _list_sides(span: CohortSpan) -> list[CohortCounts]:
     least = max(1, _LEAST_WORTH * own_tokens(comparable.total))
     found = [comparable.total]
     for split in list_splits(comparable):
-        for inside in (True, False):
-            some = [c for cohort, c in comparable.cells.items() if split.has(cohort) is inside]
-            side = sum_counts(some, span.k_max)
-            if side.requests >= LEAST_REQUESTS and own_tokens(side) >= least:
-                found.append(side)
+        found += [
+            side
+            for side in split.sum_sides(comparable)
+            if side.requests >= LEAST_REQUESTS and own_tokens(side) >= least
+        ]
     return found
 
 

@@ -17,7 +17,6 @@ from math import sqrt
 from statistics import NormalDist
 from typing import Final
 
-from specdeck.engine.protocol.cohorts import sum_counts
 from specdeck.engine.why.causes import Cause, Figure, Finding, RuledOut, Untold
 from specdeck.engine.why.cohort_gaps import Split, cost_of, list_splits
 from specdeck.engine.why.evidence import CohortSpan, Evidence
@@ -203,11 +202,7 @@ def _save_by_bend(weights: Sequence[float], times: Sequence[float], off: Sequenc
 
 
 def _compare(span: CohortSpan, spread: Spread, split: Split) -> Piece | None:
-    sides = [
-        sum_counts((c for h, c in span.cells.items() if split.has(h) == inside), span.k_max)
-        for inside in (False, True)
-    ]
-    better, worse = (spread.trials(side) for side in sides)
+    better, worse = (spread.trials(side) for side in split.sum_sides(span))
     if min(better.of, worse.of) < _LEAST_TRIALS:
         return None
     variance = _variance(better) + _variance(worse)

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 LOOK_S = 30.0
 """How long a look takes unless told otherwise."""
 _BETWEEN_LOOKS_S = 2.0
-_AGAIN_S = 2.0
-"""Until an engine core that was late is asked again."""
 _LATE_S = 30.0
 """For which an engine core may be late: one is for seconds on a machine that is busy."""
 _PIECES = 12
@@ -91,8 +89,8 @@ async def gather(
     yield Progress(0.0, seconds, 0)
     late_since: float | None = None
     while (left := began + seconds - clock()) > 0 or late_since is not None:
-        is_due = late_since is None
-        await sleep(min(left, max(_BETWEEN_LOOKS_S, seconds / _PIECES)) if is_due else _AGAIN_S)
+        usual = min(left, max(_BETWEEN_LOOKS_S, seconds / _PIECES))
+        await sleep(usual if late_since is None else _BETWEEN_LOOKS_S)
         asked_at = clock()
         try:
             await watch.look()

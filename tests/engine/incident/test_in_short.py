@@ -17,6 +17,7 @@ from specdeck.engine.blackbox.history import History
 from specdeck.engine.incident.collect import Sources, assemble
 from specdeck.engine.incident.material import Span
 from specdeck.engine.incident.page import write_page
+from specdeck.engine.metrics.reading import Reading
 
 FALL = 500
 """Seconds after the start, at which acceptance falls."""
@@ -33,6 +34,11 @@ async def write_short(tmp_path: Path, seconds: Sequence[int], *, fall: int = FAL
         )
         for n in seconds
     ]
+    return write_first_lines(tmp_path, readings)
+
+
+def write_first_lines(tmp_path: Path, readings: Sequence[Reading]) -> str:
+    """The section of a page about 20 minutes with these readings."""
     path = box_path(tmp_path, URL)
     record(path, readings, rows=60).close()
     span = Span(START, START + 1200)
@@ -58,7 +64,7 @@ async def test_acceptance_beside_a_smaller_k_is_that_of_the_tokens_that_both_dra
     tmp_path: Path,
 ) -> None:
     """A policy that sees acceptance fall drafts less, and of less a larger share is accepted."""
-    live, path = LiveEngine(), box_path(tmp_path, URL)
+    live = LiveEngine()
     was, now = (8.0, 5.0, 4.0, 3.0, 1.5), (4.5, 0.0, 0.0, 0.0, 0.0)
     readings = []
     for n in range(1200):
@@ -71,11 +77,7 @@ async def test_acceptance_beside_a_smaller_k_is_that_of_the_tokens_that_both_dra
             generated=10.0 * n + sum(taken),
         )  # fmt: skip
         readings.append(await live.look(START + n, sample, STATE))
-    record(path, readings, rows=60).close()
-    span = Span(START, START + 1200)
-    with closing(History(path)) as history:
-        made = assemble(Sources(URL, "demo", history=history), span, None, written=span.end)
-    short = "\n".join(section(write_page(made, (), time.gmtime), "In short"))
+    short = write_first_lines(tmp_path, readings)
     words = "of the first token of drafts, 79% before, 45% after"
     assert f"acceptance fell as well ({words})" in short
     assert "acceptance did not fall" not in short
