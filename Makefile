@@ -1,5 +1,6 @@
 # make demo   a real vLLM with the shipped model pair, load on it, and the console
-# make test   everything that needs no GPU        make check   lint, types, import contracts
+# make test   what every change has to pass       make check   lint, types, import contracts
+# make test-all   everything that needs no GPU: engines of other kinds as well
 # make test-quick   the tests that start no engine, on all cores; make test-hostile   those of liars
 # make bench  the figures of benchmarks/          make models  train the demo pair again
 # make fuzz   a hundred thousand mutated replies, files and command lines
@@ -10,7 +11,7 @@ run := .venv/bin/python
 # Tests of the console wait until it is idle, for a third of their time.
 workers = $(shell $(run) -c "import os; print(min(8, (os.cpu_count() or 1) * 3 // 2))")
 
-.PHONY: setup demo test test-quick test-hostile test-live check format docs picture bench fuzz soak models clean
+.PHONY: setup demo test test-all test-quick test-hostile test-live test-long check format docs picture bench fuzz soak models clean
 
 setup: .venv/made-from
 
@@ -24,6 +25,8 @@ demo: setup
 
 test: test-quick test-hostile test-live
 
+test-all: test test-long
+
 test-quick: setup
 	$(run) -m pytest -m 'not live and not gpu and not hostile' --numprocesses $(workers) --dist worksteal
 
@@ -32,7 +35,10 @@ test-hostile: setup
 
 # One after the other: an engine takes every core that it gets.
 test-live: setup
-	$(run) -m pytest -m live tests/live
+	$(run) -m pytest -m 'live and not long' tests/live
+
+test-long: setup
+	$(run) -m pytest -m long tests/live
 
 check: setup
 	$(run) -m ruff check

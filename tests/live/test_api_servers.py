@@ -13,6 +13,8 @@ from tests.support.live_engine import MODELS, Driver, LiveEngine, Prompts
 
 from specdeck.engine.launch import process
 
+pytestmark = pytest.mark.long
+
 CONFIG = f"""
 model: {MODELS / "target"}
 served_model_name: demo

@@ -68,6 +68,7 @@ def test_tool_calls_are_compared_by_their_arguments(specdeck: Command, serving: 
     assert data["tool_arguments"]["mismatches"] == 0
 
 
+@pytest.mark.long
 def test_another_number_format_makes_near_ties_and_nothing_else(
     specdeck: Command, serving: LiveEngine, float32: LiveEngine
 ) -> None:
@@ -178,6 +179,7 @@ def sample(specdeck: Command, engine: LiveEngine, prompts: str, verdict: str) ->
     return data
 
 
+@pytest.mark.long
 def test_a_temperature_that_is_off_is_seen(
     specdeck: Command, serving: LiveEngine, fault: Path, hard: str
 ) -> None:
@@ -190,6 +192,7 @@ def test_a_temperature_that_is_off_is_seen(
     assert data["control"]["p_lowest"] > data["alpha"]
 
 
+@pytest.mark.long
 def test_sampling_from_an_honest_engine_is_not_accused(
     specdeck: Command, serving: LiveEngine, hard: str
 ) -> None:

@@ -83,6 +83,7 @@ def test_a_file_without_good_prompts_is_refused_by_its_line(
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.long
 def test_the_second_engine_of_a_hard_check_is_compared_with_and_ended(
     specdeck: Command, serving: LiveEngine
 ) -> None:
@@ -97,6 +98,7 @@ def test_the_second_engine_of_a_hard_check_is_compared_with_and_ended(
     assert specdeck.urls() == before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_second_engine_as_well(
     specdeck: Command, serving: LiveEngine, number: int
@@ -123,6 +125,7 @@ def engines_of(pid: int) -> list[int]:
     return found
 
 
+@pytest.mark.long
 def test_a_reference_with_another_tokenizer_is_refused(
     specdeck: Command, serving: LiveEngine, copied: LiveEngine
 ) -> None:
@@ -131,6 +134,7 @@ def test_a_reference_with_another_tokenizer_is_refused(
     assert "becomes other tokens" in done.stderr
 
 
+@pytest.mark.long
 def test_a_killed_engine_is_gone_on_with_and_nothing_counts_twice(
     specdeck: Command, serving: LiveEngine
 ) -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from typing import Any
 
+import pytest
 from tests.support.command import Command
 from tests.support.live_engine import Driver, LiveEngine, until
 
@@ -146,6 +147,7 @@ async def test_gathering_facts_holds_the_engine_for_50_ms_at_most(driver: Driver
     assert reply["progress"]["held_engine_ms"] <= 50
 
 
+@pytest.mark.long
 def test_weights_swapped_in_place_are_the_models_change(
     specdeck: Command, copied: LiveEngine
 ) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from benchmarks.gpu.parts import PARTS
 from benchmarks.gpu.variants import VARIANTS, Setup, write_config
 
@@ -36,6 +37,7 @@ for line in json.load(sys.stdin):
 """No engine is made: vLLM's build for the CPU takes the arguments of the one for CUDA as well."""
 
 
+@pytest.mark.long
 def test_every_part_runs_or_says_why_it_cannot(tmp_path: Path) -> None:
     page, parts = tmp_path / "GPU.md", ",".join(str(part.number) for part in ONE_ENGINE)
     command = [sys.executable, "-m", "benchmarks.gpu", "--small", "--page", str(page)]

@@ -13,6 +13,8 @@ from tests.support.command import Command
 from tests.support.live_engine import LiveEngine
 from tests.support.planted_noise import Plan, install_plugin, is_wrong
 
+pytestmark = pytest.mark.long
+
 SIZE = 0.03
 """In the logit: of outputs of twelve tokens, four in ten are others when asked again."""
 SHARE = 0.5

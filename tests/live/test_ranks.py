@@ -24,6 +24,8 @@ from tests.support.ray_cluster import count_workers, ray_cluster
 from specdeck.engine.launch import process
 from specdeck.engine.protocol.messages import PREFIX, TOKEN_HEADER
 
+pytestmark = pytest.mark.long
+
 FLIPS = 60
 SAMPLES = ROOT / "sample_configs"
 

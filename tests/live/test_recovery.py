@@ -37,6 +37,7 @@ def following(watch: "subprocess.Popen[str]", **wanted: Any) -> dict[str, Any]:
     raise AssertionError(f"no sample with {wanted}")
 
 
+@pytest.mark.long
 def test_an_engine_that_is_stopped_killed_and_started_again(
     specdeck: Command, copied: LiveEngine
 ) -> None:
@@ -61,6 +62,7 @@ def test_an_engine_that_is_stopped_killed_and_started_again(
         assert sample["tokens_per_second"] is None
 
 
+@pytest.mark.long
 def test_stop_leaves_no_process_port_or_token(specdeck: Command, copied: LiveEngine) -> None:
     (record,) = [one for one in specdeck.engines() if one["url"] == copied.url]
     stopped = specdeck("stop", copied.url)

@@ -15,6 +15,8 @@ from tests.support.live_engine import LIMITS, Driver, LiveEngine, Prompts
 from specdeck.engine.launch.command import schedule
 from specdeck.engine.protocol.messages import TIERS_VARIABLE
 
+pytestmark = pytest.mark.long
+
 K_MAX = 6
 FAILING = """
 def register():

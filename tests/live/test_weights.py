@@ -13,6 +13,8 @@ from tests.support.live_engine import LIMITS, Driver, LiveEngine, Prompts
 
 from specdeck.engine.fingerprint.name import is_partial
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def updatable(specdeck: Command, tmp_path: Path) -> Iterator[LiveEngine]:
