@@ -57,6 +57,8 @@ class Block:
     """Tokens by the engine's counter; `tokens` are those of the answers."""
     own_drafted: Annotated[float, _POSITIVE] | None = None
     """Tokens drafted for the answers, by their own word."""
+    accepted_per_position: tuple[Annotated[float, _POSITIVE], ...] | None = None
+    """Of `accepted`, those that were the first of their draft, the second, and so on."""
 
     @property
     def is_shared(self) -> bool:

@@ -19,6 +19,7 @@ from specdeck.engine.divergence.statistics import Rate, above
 from specdeck.engine.divergence.verdict import IDLE, Word
 from specdeck.engine.fingerprint.compare import compare, leaves
 from specdeck.engine.fingerprint.fingerprint import Fingerprint
+from specdeck.engine.metrics.draft_length import count_positions
 from specdeck.engine.special_functions import special_functions
 from specdeck.engine.text import format_count, format_percent
 
@@ -175,7 +176,8 @@ def _acceptance(before: Sequence[Block], now: Sequence[Block], limit: float) -> 
     drafted = [pair for pair in pairs if all(_is_drafted([one]) for one in pair)]
     ratios = [_length([b]) / _length([a]) for a, b in drafted]
     judged = _judge(name, said, ratios, limit, old, new)
-    if judged.word == "fail" and (doubt := _find_shorter_drafts(drafted, limit)) is not None:
+    find_doubt = {"fail": _find_shorter_drafts, "pass": _find_worse_longer_drafts}.get(judged.word)
+    if find_doubt is not None and (doubt := find_doubt(drafted, limit)) is not None:
         return replace(judged, word="inconclusive", said=f"{judged.said}: {doubt}")
     untold = sum(not all(map(_tells_drafts, pair)) for pair in pairs)
     if judged.word != "pass" or untold <= IDLE * len(pairs):
@@ -202,6 +204,43 @@ def _find_shorter_drafts(pairs: Sequence[tuple[Block, Block]], limit: float) -> 
     if _judge("acceptance", "", shares, limit, old, new).word == "fail":
         return None
     return f"{was:.1f} tokens were drafted a round, and {k:.1f} now: the same k tells more"
+
+
+def _find_worse_longer_drafts(pairs: Sequence[tuple[Block, Block]], limit: float) -> str | None:
+    """Why as many tokens a round are no proof of as good drafts: they were longer, and surely fewer
+    were accepted in the places that drafts had before. None where they are.
+
+    Rounds of long drafts begin at hard places more often, as they skip more of the easy ones: a
+    little is lost of the first places by an honest k as well, so this is no failure.
+    """
+    known = [(a, b) for a, b in pairs if a.drafts and a.drafted and b.drafts and b.drafted]
+    was, k = (_drafted_length([pair[n] for pair in known]) for n in (0, 1))
+    if not k > (1 + _SAME_K) * was:
+        return None
+    longer = f"{was:.1f} tokens were drafted a round, and {k:.1f} now"
+    places = count_positions(was)
+    sides = [[_length_of_first(pair[n], places) for pair in known] for n in (0, 1)]
+    if any(length is None for side in sides for length in side):
+        whose = "the baseline" if None in sides[0] else "the engine"
+        return (
+            f"{longer}, and {whose} does not say which of them were accepted: the same k tells more"
+        )
+    old, new = ([length for length in side if length is not None] for side in sides)
+    ratios = [b / a for a, b in zip(old, new, strict=True)]
+    mean, mean_now = (sum(side) / len(side) for side in (old, new))
+    if _judge("acceptance", "", ratios, limit, mean, mean_now).word != "fail":
+        return None
+    of = "first of them" if places == 1 else f"first {places}"
+    return f"{longer}; the {of} brought {mean:.2f} and bring {mean_now:.2f}: the same k tells more"
+
+
+def _length_of_first(block: Block, places: int) -> float | None:
+    """Tokens that a round commits on average of the first places of its draft, the bonus token
+    included; None where that is not told."""
+    accepted = block.accepted_per_position
+    if not block.drafts or accepted is None or len(accepted) < places:
+        return None
+    return 1 + sum(accepted[:places]) / block.drafts
 
 
 def _find_idle_blocks(pairs: Sequence[tuple[Block, Block]]) -> tuple[Word, str] | None:

@@ -272,22 +272,36 @@ async def _ask_block(pair: ArmPair, block: Sequence[Prompt], clock: Callable[[],
     answers = await _answer_all(pair.askers[0], block)
     seconds = clock() - began
     after = await fetch_counters(pair.serving)
-    rises = {
-        n: None if before is None or after is None else _rise(getattr(before, n), getattr(after, n))
-        for n in ("drafts", "drafted", "accepted", "generated")
-    }
+    rises: dict[str, float | None] = {}
+    places = None
+    if before is not None and after is not None:
+        rises = {
+            n: _rise(getattr(before, n), getattr(after, n))
+            for n in ("drafts", "drafted", "accepted", "generated")
+        }
+        places = _rises(before.accepted_per_position, after.accepted_per_position)
     drafted = [answer.drafted for _, answer in answers if answer.drafted is not None]
     own = sum(drafted) if len(drafted) == len(answers) else None
     tokens = sum(len(answer.token_ids) for _, answer in answers)
     digests = {hash_prompt(prompt): digest_tokens(answer.token_ids) for prompt, answer in answers}
     empty = sum(not answer.token_ids for _, answer in answers)
-    return _Asked(
-        Block(tokens, seconds, **rises, own_drafted=own), digests, len(block), len(answers), empty
-    )
+    measured = Block(tokens, seconds, **rises, own_drafted=own, accepted_per_position=places)
+    return _Asked(measured, digests, len(block), len(answers), empty)
 
 
 def _rise(before: float | None, after: float | None) -> float | None:
     return None if before is None or after is None or after < before else after - before
+
+
+def _rises(
+    before: Sequence[float] | None, after: Sequence[float] | None
+) -> tuple[float, ...] | None:
+    """Of each position; None where any is not known."""
+    if not before or not after or len(before) != len(after):
+        return None
+    found = [_rise(*pair) for pair in zip(before, after, strict=True)]
+    known = tuple(rise for rise in found if rise is not None)
+    return known if len(known) == len(found) else None
 
 
 async def _answer_all(asker: Asker, block: Sequence[Prompt]) -> list[tuple[Prompt, Answer]]:

@@ -291,6 +291,41 @@ def test_shorter_drafts_are_no_fault_where_no_less_of_them_is_accepted(
         assert "4.0 tokens were drafted a round, and 2.0 now" in found.said
 
 
+def longer(first: float, further: float = 60.0, *, k: int = 8) -> tuple[Block, ...]:
+    """Blocks of drafts of k tokens, of which so many were accepted in each of the first four
+    places, and in each one beyond."""
+    places = (first,) * 4 + (further,) * (k - 4)
+    return tuple(
+        replace(one, drafted=300.0 * k, accepted=float(sum(places)), accepted_per_position=places)
+        for one in blocks()
+    )
+
+
+@pytest.mark.parametrize(("first", "word"), [(110.0, "inconclusive"), (148.0, "pass")])
+def test_longer_drafts_pass_where_as_many_are_accepted_in_the_places_of_before(
+    first: float, word: str
+) -> None:
+    # As many tokens a round may come of eight poor places as of four good ones.
+    was = baseline(blocks=longer(150.0, k=4))
+    found = line(gate(baseline(blocks=longer(first)), was), "acceptance")
+    assert found.word == word
+    assert found.after is not None
+    assert found.before is not None
+    assert found.after > 0.95 * found.before
+    if word == "inconclusive":
+        assert "the first 4 brought 3.00 and bring 2.47" in found.said
+
+
+@pytest.mark.parametrize("whose", ["the baseline", "the engine"])
+def test_longer_drafts_pass_nothing_where_their_places_are_not_known(whose: str) -> None:
+    sides = [longer(150.0, k=4), longer(150.0)]
+    n = 0 if whose == "the baseline" else 1
+    sides[n] = tuple(replace(one, accepted_per_position=None) for one in sides[n])
+    found = line(gate(baseline(blocks=sides[1]), baseline(blocks=sides[0])), "acceptance")
+    assert found.word == "inconclusive"
+    assert f"{whose} does not say which of them were accepted" in found.said
+
+
 def test_other_facts_and_other_answers_are_told_and_no_fault() -> None:
     newer = SEEN.seen(engine__vllm="0.33.0").as_json()
     found = gate(baseline(fingerprint=newer, answers={"a": "1", "b": "3", "c": "4"}))
