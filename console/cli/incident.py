@@ -20,6 +20,7 @@ from specdeck.console.cli.output import draw_over, emit, log, print_lines
 from specdeck.console.cli.output_file import OutputFile
 from specdeck.console.cli.span import read_span
 from specdeck.console.state.incident_files import IncidentFile
+from specdeck.engine.blackbox.falls import name_figure
 from specdeck.engine.blackbox.folder import open_history
 from specdeck.engine.blackbox.history import History
 from specdeck.engine.client import event_loop
@@ -266,7 +267,7 @@ def summary_lines(made: Material, written: Written) -> list[str]:
             f"{value:.0%}" if fall.figure == "acceptance" else f"{value:,.1f}"
             for value in (fall.before, fall.after)
         )
-        words = "acceptance" if fall.figure == "acceptance" else "tokens/s"
+        words = name_figure(fall.figure, is_of_first=fall.is_of_first)
         lines.append(f"  {words} fell from {was} to {now} at {_clock(fall.t)}")
     clock = Clock(made.span, time.localtime)
     lines += [f"  the engine {one}" for one in list_outages(made, clock)]

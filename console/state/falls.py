@@ -11,7 +11,7 @@ from typing import Final
 
 from specdeck.console.state.past import LATE_S, History, SeenEvent
 from specdeck.console.widgets.cells import Tone
-from specdeck.engine.blackbox.falls import SETTLED_S, Fall, list_falls
+from specdeck.engine.blackbox.falls import SETTLED_S, Fall, list_falls, name_figure
 
 HOUR_S: Final = 3600.0
 MOST_HOURS: Final = 7 * 24 + 1
@@ -91,6 +91,7 @@ def describe_fall(fall: Fall) -> str:
     >>> describe_fall(Fall("tokens_per_second", 0.0, 414.2, 156.1))
     'tokens/s fell from 414 to 156'
     """
+    figure = name_figure(fall.figure, is_of_first=fall.is_of_first)
     if fall.figure == "acceptance":
-        return f"acceptance fell from {fall.before * 100:.0f} % to {fall.after * 100:.0f} %"
-    return f"tokens/s fell from {fall.before:.0f} to {fall.after:.0f}"
+        return f"{figure} fell from {fall.before * 100:.0f} % to {fall.after * 100:.0f} %"
+    return f"{figure} fell from {fall.before:.0f} to {fall.after:.0f}"

@@ -3,20 +3,24 @@
 What a fall is depends on the record around it alone, and not on what is looked at: the figures of
 `REACH_S` on both sides of a moment are compared, at moments that are whole multiples of `COLUMN_S`.
 Speed that is lost because nothing is asked for any more is no fall, and neither is acceptance that
-is lower because drafts are deeper.
+is lower because drafts are deeper. Of shorter drafts a larger share is accepted: where they became
+shorter, by a policy that answers the fall or by hand, what was accepted of their first tokens tells
+of a fall that whole drafts hide.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate
 from typing import Any, Final, Literal, Protocol
 
 from specdeck.engine.blackbox.deeper_drafts import are_drafts_deeper
 from specdeck.engine.blackbox.load_end import Read, has_load_ended
 from specdeck.engine.blackbox.summary import Extent, OverviewColumn
+from specdeck.engine.metrics.draft_length import OTHER_LENGTH
 from specdeck.engine.metrics.serial_correlation import inflate
 
 Figure = Literal["acceptance", "tokens_per_second"]
@@ -67,6 +71,10 @@ class Overviewed(Read, Protocol):
         """The figures of each of so many parts of a stretch of time."""
 
 
+_ReadMean = Callable[[OverviewColumn], float | None]
+"""A figure of a column; None where it is not known."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fall:
     """A figure that fell and stayed below."""
@@ -80,6 +88,8 @@ class Fall:
     """Unix time up to which it was as before, where nothing is known from then to `t`."""
     silence: Silence | None = None
     """Why not."""
+    is_of_first: bool = False
+    """Whether it is what was accepted of the first tokens of drafts, as shorter ones hide it."""
 
     @property
     def earliest(self) -> float:
@@ -95,8 +105,19 @@ class Fall:
         """For a script."""
         return {
             "figure": self.figure, "t": self.t, "before": self.before, "after": self.after,
-            "since": self.since, "silence": self.silence,
+            "since": self.since, "silence": self.silence, "of_first": self.is_of_first,
         }  # fmt: skip
+
+
+def name_figure(figure: Figure, *, is_of_first: bool) -> str:
+    """A figure in words.
+
+    >>> name_figure("acceptance", is_of_first=False), name_figure("acceptance", is_of_first=True)
+    ('acceptance', 'acceptance of first tokens')
+    """
+    if figure == "tokens_per_second":
+        return "tokens/s"
+    return "acceptance of first tokens" if is_of_first else "acceptance"
 
 
 def list_falls(history: Overviewed, start: float, end: float) -> tuple[Fall, ...]:
@@ -156,24 +177,54 @@ def _list_around(history: Overviewed, start: float, end: float) -> list[Fall]:
     columns = history.overview(origin * COLUMN_S, (origin + count) * COLUMN_S, count)
     found: list[Fall] = []
     for figure in FIGURES:
-        values = [read_mean(column, figure) for column in columns]
+        read = partial(read_mean, figure=figure)
+        values = [read(column) for column in columns]
         drops = {
             at: fall
             for at in _find_peaks(values)
             if lead // 2 <= at < count - lead // 2
-            and (fall := _measure(history, figure, (origin + at) * COLUMN_S)) is not None
+            and (fall := _measure(history, figure, (origin + at) * COLUMN_S, read)) is not None
             and not is_of_deeper_drafts(history, fall)
         }
+        if figure == "acceptance":
+            for at in _find_behind_shorter_drafts(columns, drops):
+                if lead // 2 <= at < count - lead // 2:
+                    t = (origin + at) * COLUMN_S
+                    fall = _measure(history, figure, t, read_first_accepted)
+                    if fall is not None:
+                        drops[at] = replace(fall, is_of_first=True)
         ends = [_column(one.t) - origin for one in drops.values() if is_end_of_load(history, one)]
         for at in _find_hidden(values, ends):
             if at not in drops and lead <= at < count - lead:
-                fall = _measure(history, figure, (origin + at) * COLUMN_S)
+                fall = _measure(history, figure, (origin + at) * COLUMN_S, read)
                 if fall is not None and not is_of_deeper_drafts(history, fall):
                     drops[at] = fall
         for at, fall in sorted(drops.items()):
             if lead <= at < count - lead and not _is_told(found, fall):
                 found.append(fall)
     return found
+
+
+def _find_behind_shorter_drafts(
+    columns: Sequence[OverviewColumn], told: Iterable[int]
+) -> Iterator[int]:
+    """Where less was accepted of the first tokens of drafts, which became shorter, and no fall of
+    whole ones, by its column, is `told` of near it."""
+    known = sorted(told)
+    for at in _find_peaks([read_first_accepted(one) for one in columns]):
+        if not any(abs(one - at) <= _SIDE for one in known) and are_shorter(
+            columns[max(0, at - _SIDE) : at], columns[at : at + _SIDE]
+        ):
+            yield at
+
+
+def are_shorter(before: Sequence[OverviewColumn], after: Sequence[OverviewColumn]) -> bool:
+    """Whether drafts had fewer tokens in any of the columns `after` than in those `before`."""
+    was, now = (
+        [one.draft_length for one in side if one.draft_length is not None]
+        for side in (before, after)
+    )
+    return bool(was and now) and min(now) < (1 - OTHER_LENGTH) * sum(was) / len(was)
 
 
 def _find_hidden(values: Sequence[float | None], ends: Sequence[int]) -> Iterator[int]:
@@ -194,6 +245,11 @@ def read_mean(column: OverviewColumn, figure: Figure) -> float | None:
     """A figure of a column; None where it is not known."""
     extent: Extent | None = column.acceptance if figure == "acceptance" else column.tokens
     return None if extent is None else extent.mean
+
+
+def read_first_accepted(column: OverviewColumn) -> float | None:
+    """What was accepted of the first tokens of drafts in a column; None where it is not known."""
+    return column.first_accepted
 
 
 def _is_told(found: Sequence[Fall], fall: Fall) -> bool:
@@ -265,10 +321,14 @@ def compare_sides(
     is not known. A reading at `t` itself is the first one after it. With `since` what was before
     that is compared, as nothing is known of the time from then to `t`.
     """
-    was, now = (
-        read_mean(history.overview(first, last, 1)[0], figure)
-        for first, last in (_sides(t) if since is None else _sides_of_gap(since, t))
-    )
+    sides = _sides(t) if since is None else _sides_of_gap(since, t)
+    return _compare(history, partial(read_mean, figure=figure), sides)
+
+
+def _compare(
+    history: Overviewed, read: _ReadMean, sides: Iterable[tuple[float, float]]
+) -> tuple[float, float] | None:
+    was, now = (read(history.overview(first, last, 1)[0]) for first, last in sides)
     return None if was is None or now is None else (was, now)
 
 
@@ -297,13 +357,14 @@ def _sides_of_gap(since: float, t: float) -> tuple[tuple[float, float], tuple[fl
     return (since - REACH_S, since), (math.nextafter(t, math.inf), t + REACH_S)
 
 
-def _measure(history: Overviewed, figure: Figure, t: float) -> Fall | None:
-    """A fall at about `t`, to its second, with the figures of the time around it."""
+def _measure(history: Overviewed, figure: Figure, t: float, read: _ReadMean) -> Fall | None:
+    """A fall at about `t`, to its second, with the figures of the time around it as they are read
+    of a column."""
 
     def list_means(start: float, end: float, columns: int) -> list[float | None]:
-        return [read_mean(one, figure) for one in history.overview(start, end, columns)]
+        return [read(one) for one in history.overview(start, end, columns)]
 
-    if (figures := compare_sides(history, figure, t)) is None:
+    if (figures := _compare(history, read, _sides(t))) is None:
         return None
     # Where what stands above the middle of both is all before, and what stands below it all after.
     middle = sum(figures) / 2
@@ -311,7 +372,7 @@ def _measure(history: Overviewed, figure: Figure, t: float) -> Fall | None:
     above = [0.0, *accumulate(0.0 if one is None else one - middle for one in seconds)]
     best = max(range(len(above)), key=lambda n: (above[n], -abs(n - _CLOSE_S)))
     t = t - _CLOSE_S + best
-    figures = compare_sides(history, figure, t)
+    figures = _compare(history, read, _sides(t))
     if figures is None or figures[0] <= 0:
         return None
     # Whoever looks at the moment of the fall sees the first reading of what is lower.

@@ -90,6 +90,9 @@ class Places:
     generated: int | None = None
     drafted: int | None = None
     accepted: int | None = None
+    drafts: int | None = None
+    first: int | None = None
+    """Accepted tokens that were the first of their draft."""
 
 
 def pack_numbers(numbers: Sequence[float]) -> bytes:
@@ -201,11 +204,14 @@ def find_places(template: str) -> Places:
     at: dict[str, int] = {"at": 2}
     index = 3
     for name, series in _list_series(_object(shape)):
-        at[name] = index
-        index += _size(series)
+        size = _size(series)
+        if size:
+            at[name] = index
+        index += size
     return Places(
         joined, True, restarted, *names,
-        at["at"], at.get("generated"), at.get("drafted"), at.get("accepted"),
+        at["at"], at.get("generated"), at.get("drafted"), at.get("accepted"), at.get("drafts"),
+        at.get("accepted_per_position"),
     )  # fmt: skip
 
 

@@ -70,7 +70,9 @@ _NOWHERE: Final = Places(False, False, False, None, None)
 
 
 def _list_places(places: Places) -> list[int]:
-    named = (places.at, places.generated, places.drafted, places.accepted)
+    named = (
+        places.at, places.generated, places.drafted, places.accepted, places.drafts, places.first,
+    )  # fmt: skip
     return [at for at in named if at is not None]
 
 
@@ -99,6 +101,8 @@ def _figures_at(
         rise(now.generated, then.generated),
         rise(now.drafted, then.drafted),
         rise(now.accepted, then.accepted),
+        rise(now.drafts, then.drafts),
+        rise(now.first, then.first),
     )
 
 

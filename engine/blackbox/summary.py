@@ -21,6 +21,9 @@ class Figures(NamedTuple):
     generated: float | None = None
     drafted: float | None = None
     accepted: float | None = None
+    drafts: float | None = None
+    first: float | None = None
+    """Accepted tokens that were the first of their draft."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,11 @@ class OverviewColumn:
     """Accepted over drafted tokens."""
     readings: int = 0
     """Made in that time, those without a figure among them."""
+    first_accepted: float | None = None
+    """Of the first tokens of drafts, the share that was accepted: it does not go with k. None in
+    columns of minutes."""
+    draft_length: float | None = None
+    """Tokens of a draft; None where `first_accepted` is."""
 
 
 @dataclass(slots=True)
@@ -63,6 +71,10 @@ class Summary:
     accepted: float = 0.0
     low_acceptance: float = math.inf
     high_acceptance: float = -math.inf
+    drafts: float = 0.0
+    """Of windows that tell what was accepted of first tokens; these three are in no file."""
+    first: float = 0.0
+    drafted_of_drafts: float = 0.0
 
     def add(self, figures: Figures) -> None:
         """One more reading."""
@@ -81,6 +93,10 @@ class Summary:
             self.accepted += figures.accepted
             self.low_acceptance = min(self.low_acceptance, share)
             self.high_acceptance = max(self.high_acceptance, share)
+        if figures.drafts and figures.drafted and figures.first is not None:
+            self.drafts += figures.drafts
+            self.first += figures.first
+            self.drafted_of_drafts += figures.drafted
 
     def merge(self, other: Summary) -> None:
         """Another stretch as well."""
@@ -93,6 +109,9 @@ class Summary:
         self.accepted += other.accepted
         self.low_acceptance = min(self.low_acceptance, other.low_acceptance)
         self.high_acceptance = max(self.high_acceptance, other.high_acceptance)
+        self.drafts += other.drafts
+        self.first += other.first
+        self.drafted_of_drafts += other.drafted_of_drafts
 
     def column(self, start: float, end: float) -> OverviewColumn:
         """The column of a chart that it makes."""
@@ -103,7 +122,10 @@ class Summary:
             acceptance = _extent(
                 self.low_acceptance, self.high_acceptance, self.accepted / self.drafted
             )
-        return OverviewColumn(start, end, tokens, acceptance, self.count)
+        first = length = None
+        if self.drafts > 0:
+            first, length = self.first / self.drafts, self.drafted_of_drafts / self.drafts
+        return OverviewColumn(start, end, tokens, acceptance, self.count, first, length)
 
     def as_values(self) -> tuple[float | None, ...]:
         """As the file has it; an extreme of nothing is None."""
@@ -165,6 +187,8 @@ def figures_of(
         rise(places.generated, older.generated),
         rise(places.drafted, older.drafted),
         rise(places.accepted, older.accepted),
+        rise(places.drafts, older.drafts),
+        rise(places.first, older.first),
     )
 
 

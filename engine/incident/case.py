@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
+from specdeck.engine.incident.acceptance_move import AcceptanceMove, compare_counts
 from specdeck.engine.incident.kinds import ASKED, Kinds
 from specdeck.engine.incident.onset import Onset
 from specdeck.engine.protocol.cohorts import Cohort, CohortCounts, sum_counts
@@ -22,8 +23,6 @@ over some time; it is lower, and not by as much."""
 
 _LOST: Final = 0.35
 """Of the first drafted tokens that were accepted: with less left drafts are as good as none."""
-HELD: Final = 0.85
-"""Of what was accepted before: with so much left a kind did not fall."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +41,15 @@ class Side:
         )
 
     @property
+    def move(self) -> AcceptanceMove | None:
+        """How their acceptance moved; None where nothing was drafted for one side."""
+        return compare_counts(self.before, self.after)
+
+    @property
     def held(self) -> bool | None:
         """Whether they are accepted about as before; None where that is not known."""
-        if not self.is_known or self.before is None or self.after is None:
-            return None
-        was, now = self.before.acceptance, self.after.acceptance
-        return None if was is None or now is None else now >= HELD * was
+        move = self.move
+        return move.has_held if move is not None and self.is_known else None
 
     def as_json(self) -> dict[str, Any]:
         """Plain values."""

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from specdeck.engine.blackbox.falls import Fall, Silence
+from specdeck.engine.blackbox.falls import Fall, Silence, name_figure
 from specdeck.engine.incident.case import Case, Contrast, Pattern, Side, first_accepted
 from specdeck.engine.incident.dips import Dip
 from specdeck.engine.incident.figures import Stretch
 from specdeck.engine.incident.onset import Onset
 from specdeck.engine.incident.slides import Slide
 from specdeck.engine.incident.stalls import Stall
-from specdeck.engine.protocol.cohorts import CohortCounts
 from specdeck.engine.text import UNKNOWN, format_count, format_duration
 from specdeck.engine.why.cohort_gaps import prompt_order
 from specdeck.engine.why.words import describe_group
@@ -57,10 +56,9 @@ def describe_fall(fall: Fall, onset: Onset | None) -> str:
     >>> describe_fall(Fall("tokens_per_second", 0.0, 1242.0, 685.0), None)
     'tokens/s fell from 1,242 to 685'
     """
-    if fall.figure == "acceptance":
-        text = f"acceptance fell from {fall.before:.0%} to {fall.after:.0%}"
-    else:
-        text = f"tokens/s fell from {fall.before:,.0f} to {fall.after:,.0f}"
+    form = ".0%" if fall.figure == "acceptance" else ",.0f"
+    figure = name_figure(fall.figure, is_of_first=fall.is_of_first)
+    text = f"{figure} fell from {format(fall.before, form)} to {format(fall.after, form)}"
     return text if onset is None else f"{text} {describe_onset(onset)}"
 
 
@@ -72,7 +70,8 @@ def describe_slide(slide: Slide) -> str:
     >>> describe_slide(Slide("tokens_per_second", 0.0, 600.0, 1242.0, 685.0, is_steady=False))
     'tokens/s went up and down and is lower in the end than in the beginning: 685, 1,242 before'
     """
-    figure, form = ("acceptance", ".0%") if slide.figure == "acceptance" else ("tokens/s", ",.0f")
+    form = ".0%" if slide.figure == "acceptance" else ",.0f"
+    figure = name_figure(slide.figure, is_of_first=slide.is_of_first)
     was, now = format(slide.before, form), format(slide.after, form)
     if not slide.is_steady:
         lower = "went up and down and is lower in the end than in the beginning"
@@ -185,21 +184,20 @@ def list_evidence(case: Case, clock: Clock) -> Iterator[str]:
     """What speaks for a case, a sentence each, the most telling first."""
     inside, outside = name_inside(case), name_outside(case)
     if case.inside.is_known:
-        yield (
-            f"of tokens drafted for {inside}{_mean_length(case)} {_count(case.inside.before)} were"
-            f" accepted before, {_count(case.inside.after)} after"
-        )
+        of, was, now = _count_sides(case.inside)
+        yield f"of {of} for {inside}{_mean_length(case)} {was} were accepted before, {now} after"
     if case.outside.is_known:
         word = "did not fall" if case.outside.held else "moved as well"
-        yield (
-            f"{outside} {word}: {_count(case.outside.before)} before,"
-            f" {_count(case.outside.after)} after"
-        )
-    was, now = first_accepted(case.inside.before), first_accepted(case.inside.after)
-    if was is not None and now is not None:
+        of, was, now = _count_sides(case.outside)
+        words = f"{was} before, {now} after"
+        move = case.outside.move
+        is_whole = move is None or move.depth is None
+        yield f"{outside} {word}: {words}" if is_whole else f"{outside} {word}: of {of} {words}"
+    first, first_now = first_accepted(case.inside.before), first_accepted(case.inside.after)
+    if first is not None and first_now is not None:
         text = (
-            f"of the first token of each draft for {inside} {was:.0%} were accepted before,"
-            f" {now:.0%} after"
+            f"of the first token of each draft for {inside} {first:.0%} were accepted before,"
+            f" {first_now:.0%} after"
         )
         if case.pattern == "rejected":
             text += ": not a k that is too long, which has the first ones accepted"
@@ -310,13 +308,25 @@ def _same(before: float | None, after: float | None) -> float | None:
 
 
 def _move(side: Side, arrow: str = " → ") -> str:
+    """How acceptance moved; of what, where it is not of whole drafts."""
     was, now = (None if one is None else one.acceptance for one in (side.before, side.after))
-    return f"{format_share(was)}{arrow}{format_share(now)}"
+    move = side.move
+    if move is None or move.depth is None:
+        return f"{format_share(was)}{arrow}{format_share(now)}"
+    return f"{format_share(move.before)}{arrow}{format_share(move.after)} of {move.of}"
 
 
-def _count(counts: CohortCounts | None) -> str:
-    assert counts is not None  # of a side that is known
-    return f"{format_share(counts.acceptance)} ({format_count(counts.requests, 'request')})"
+def _count_sides(side: Side) -> tuple[str, str, str]:
+    """Of a side that is known: what its shares are of, and each with its requests."""
+    move, before, after = side.move, side.before, side.after
+    assert move is not None
+    assert before is not None
+    assert after is not None
+    was, now = (
+        f"{format_share(share)} ({format_count(counts.requests, 'request')})"
+        for share, counts in ((move.before, before), (move.after, after))
+    )
+    return move.of, was, now
 
 
 def _ms(seconds: float | None) -> str:

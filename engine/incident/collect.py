@@ -625,6 +625,10 @@ def _list_points(history: History, fall: Fall) -> Iterator[Point]:
         if fall.figure == "tokens_per_second":
             if window.tokens_per_second is not None:
                 yield Point(start, reading.t, window.tokens_per_second, window.seconds)
+        elif fall.is_of_first:
+            if window.drafts and window.accepted_per_position:
+                share = window.accepted_per_position[0] / window.drafts
+                yield Point(start, reading.t, share, window.drafts)
         elif window.acceptance_rate is not None and window.drafted:
             yield Point(start, reading.t, window.acceptance_rate, window.drafted)
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from specdeck.engine.blackbox.history import History
-from specdeck.engine.metrics.draft_length import OTHER_LENGTH, count_positions
+from specdeck.engine.incident.acceptance_move import AcceptanceMove, find_common_depth
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.sample import quantile
 from specdeck.engine.metrics.window import Window
@@ -66,27 +66,11 @@ class Stretch:
         return sum(known) / depth if len(known) == depth else None
 
 
-@dataclass(frozen=True, slots=True)
-class AcceptanceMove:
-    """What was accepted before a moment and after it, of drafts as long as the shorter ones."""
-
-    before: float
-    after: float
-    depth: int | None = None
-    """Tokens of a draft that are compared; None where drafts were as long before as after."""
-
-
 def compare_acceptance(before: Stretch, after: Stretch) -> AcceptanceMove | None:
-    """How acceptance moved; None where it is not known of both.
-
-    Of longer drafts a smaller share is accepted, as each token needs those before it: where k was
-    changed, by a policy that saw acceptance fall or by hand, whole drafts tell nothing.
-    """
+    """How acceptance moved; None where it is not known of both."""
     if before.acceptance is None or after.acceptance is None:
         return None
-    had, has = before.observed_k, after.observed_k
-    if had is not None and has is not None and abs(has - had) > OTHER_LENGTH * had:
-        depth = count_positions(min(had, has))
+    if (depth := find_common_depth(before.observed_k, after.observed_k)) is not None:
         was, now = (one.accepted_of_first(depth) for one in (before, after))
         if was is not None and now is not None:
             return AcceptanceMove(was, now, depth)

@@ -7,7 +7,7 @@ from typing import Final
 
 from specdeck.engine.blackbox.falls import NEWEST_S, Fall, Figure
 from specdeck.engine.blackbox.gaps import Coverage
-from specdeck.engine.incident.case import HELD
+from specdeck.engine.incident.acceptance_move import AcceptanceMove
 from specdeck.engine.incident.case_words import (
     DIMENSIONS,
     describe_case,
@@ -19,7 +19,7 @@ from specdeck.engine.incident.case_words import (
     describe_who,
 )
 from specdeck.engine.incident.dips import TOGETHER_S, find_near
-from specdeck.engine.incident.figures import AcceptanceMove, compare_acceptance
+from specdeck.engine.incident.figures import compare_acceptance
 from specdeck.engine.incident.kinds import ASKED
 from specdeck.engine.incident.markdown import Clock, escape, format_acceptance
 from specdeck.engine.incident.material import Material
@@ -182,7 +182,7 @@ class InShort:
         if find_near(made.dips, fall.t, TOGETHER_S) is not None:
             return False
         moves = [compare_acceptance(*sides) for other, *sides in made.further if other is fall]
-        return any(one is not None and _is_as_high(one) for one in moves)
+        return any(one is not None and one.has_held for one in moves)
 
     def _likeliest(self) -> list[str]:
         diagnosis, has_worsened = self._made.diagnosis, self._made.has_worsened
@@ -248,11 +248,9 @@ class InShort:
             moved = compare_acceptance(before, after) if other is fall else None
             if moved is not None:
                 if dip is None:
-                    word = "did not fall then" if _is_as_high(moved) else "fell as well"
+                    word = "did not fall then" if moved.has_held else "fell as well"
                     text += f"; acceptance {word} ({describe_acceptance(moved)})"
-                elif moved.depth is not None and not _is_as_high(
-                    moved
-                ):  # back by shorter drafts alone
+                elif moved.depth is not None and not moved.has_held:  # back by shorter drafts
                     text += f", but {describe_acceptance(moved)}"
                 if before.step_s is not None and after.step_s is not None:
                     text += (
@@ -328,10 +326,6 @@ class InShort:
         return f"{self._clock(move.t)} {who}{origin} set {escape(changes)}{reason}"
 
 
-def _is_as_high(moved: AcceptanceMove) -> bool:
-    return moved.after >= HELD * moved.before
-
-
 def describe_acceptance(moved: AcceptanceMove) -> str:
     """What was accepted before and after.
 
@@ -341,7 +335,4 @@ def describe_acceptance(moved: AcceptanceMove) -> str:
     'of the first token of drafts, 80% before, 45% after'
     """
     text = f"{moved.before:.0%} before, {moved.after:.0%} after"
-    if moved.depth is None:
-        return text
-    tokens = "token" if moved.depth == 1 else f"{moved.depth} tokens"
-    return f"of the first {tokens} of drafts, {text}"
+    return text if moved.depth is None else f"of {moved.of}, {text}"

@@ -8,6 +8,7 @@ from dataclasses import astuple, dataclass, replace
 from typing import Any, Final
 
 from specdeck.engine.blackbox.history import History
+from specdeck.engine.incident.acceptance_move import AcceptanceMove, compare_counts
 from specdeck.engine.protocol.codec import WrongType
 from specdeck.engine.protocol.cohorts import BROUGHT, DIMENSIONS, CohortCounts, Cohorts, sum_counts
 from specdeck.engine.protocol.tuning import Tuning
@@ -45,13 +46,18 @@ class Kind:
         return any(one is None or one.requests < LEAST_REQUESTS for one in sides)
 
     @property
+    def move(self) -> AcceptanceMove | None:
+        """How its acceptance moved; None where nothing was drafted for one side."""
+        return compare_counts(self.before, self.after)
+
+    @property
     def loss(self) -> float | None:
         """By how much its acceptance fell; None where one side is too small to tell."""
-        if self.before is None or self.after is None or self.few:
+        move = self.move
+        if move is None or self.before is None or self.after is None or self.few:
             return None
-        was, now = self.before.acceptance, self.after.acceptance
         least = min(self.before.drafted, self.after.drafted)
-        return None if was is None or now is None or least < _FEWEST_DRAFTED else was - now
+        return None if least < _FEWEST_DRAFTED else move.before - move.after
 
     def as_json(self) -> dict[str, Any]:
         """Plain values."""

@@ -327,12 +327,16 @@ class _Page:
             if len(listed) == 1 and dimension not in ("temperature", "structured", "prompt"):
                 continue  # all requests are alike in it
             for kind in listed[:_MOST_KINDS]:
-                loss = kind.loss
+                loss, move = kind.loss, kind.move
                 points = "few requests" if kind.few else UNKNOWN
+                if move is None or move.depth is None:
+                    shares = format_acceptance(kind.before), format_acceptance(kind.after)
+                else:
+                    shares = f"{move.before:.0%} of {move.of}", f"{move.after:.0%}"
                 rows.append([
                     DIMENSIONS.get(dimension, dimension), escape(kind.word),
                     _requests(kind.before, totals[0]), _requests(kind.after, totals[1]),
-                    format_acceptance(kind.before), format_acceptance(kind.after),
+                    *shares,
                     points if loss is None else f"{-loss * 100:+.0f}",
                 ])  # fmt: skip
         head = ["kind", "is", "requests before", "after", "accepted before", "after", "points"]

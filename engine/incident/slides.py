@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import Any, Final
 
@@ -20,6 +20,8 @@ from specdeck.engine.blackbox.falls import (
     Fall,
     Figure,
     Overviewed,
+    are_shorter,
+    read_first_accepted,
     read_mean,
     stand_out,
 )
@@ -50,6 +52,8 @@ class Slide:
     """In the last one."""
     is_steady: bool
     """Whether it went down only; else it went up and down between."""
+    is_of_first: bool = False
+    """Whether it is what was accepted of the first tokens of drafts, as shorter ones hide it."""
 
     @property
     def seconds(self) -> float:
@@ -75,17 +79,24 @@ def find_slide(
         return None
     count = min(_PARTS, int((end - start) / REACH_S))
     width = min(_MOST_COLUMNS, int((end - start) / count / COLUMN_S))
-    means = [read_mean(one, figure) for one in history.overview(start, end, count * width)]
+    columns = history.overview(start, end, count * width)
+    parts = [columns[n : n + width] for n in range(0, len(columns), width)]
     slide = compare_parts(
-        figure, start, end, [means[n : n + width] for n in range(0, len(means), width)]
+        figure, start, end, [[read_mean(one, figure) for one in part] for part in parts]
     )
+    told = sum(one.before - one.after for one in falls if one.figure == figure)
+    if slide is None and figure == "acceptance" and are_shorter(parts[0], parts[-1]):
+        firsts = [[read_first_accepted(one) for one in part] for part in parts]
+        slide = compare_parts(figure, start, end, firsts)
+        if slide is None or told >= _EXPLAINED * (slide.before - slide.after):
+            return None
+        return replace(slide, is_of_first=True)
     if slide is None:
         return None
     part = (end - start) / count
     sides = (slide.start, slide.start + part), (slide.end - part, slide.end)
     if figure == "acceptance" and are_drafts_deeper(history, *sides, 1 - LEAST_SHARE):
         return None
-    told = sum(one.before - one.after for one in falls if one.figure == figure)
     return None if told >= _EXPLAINED * (slide.before - slide.after) else slide
 
 

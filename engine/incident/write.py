@@ -214,6 +214,7 @@ def _chart(made: Material, which: str) -> Chart:
             if is_acceptance
             else (f"{fall.before:,.0f}", f"{fall.after:,.0f}")
         )
+        clock = ", first tokens" if fall.is_of_first else clock
         word = f"{was} → {now}{clock}"
     return Chart(
         "Acceptance: accepted over drafted tokens" if is_acceptance else "Generated tokens/s",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from specdeck.engine.divergence.statistics import CONFIDENCE, Rate, wilson
 from specdeck.engine.divergence.verdict import Word
+from specdeck.engine.metrics.draft_length import OTHER_LENGTH
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.window import Window
 
@@ -182,8 +183,9 @@ class AcceptanceAlarm:
     with the same confidence. Where it comes again within ten minutes, it is cleared only once
     it was well for a minute on end, then for two, up to sixteen. An engine that drafts nothing
     changes nothing, and neither does one while a sweep or a trial moves its k: other k's have
-    other rates. Of an engine that drafts and whose counters do not tell the rate, that is said
-    once, until they have told it for a minute.
+    other rates. For the same reason it is not cleared by drafts that a policy made shorter than
+    those that it was raised by. Of an engine that drafts and whose counters do not tell the rate,
+    that is said once, until they have told it for a minute.
     """
 
     def __init__(self, floor: float) -> None:
@@ -191,10 +193,15 @@ class AcceptanceAlarm:
         self._windows: deque[tuple[float, float, float, float]] = deque()
         """Time, drafts, drafted and accepted tokens of each window."""
         self.is_raised = False
+        self._length = 0.0
+        """Tokens of a draft, of those that it was raised by."""
         self._cleared_at: float | None = None
         """Unix time; None before the first time."""
         self._well_since: float | None = None
         """Unix time since which nothing but good rates was seen; None while they are not."""
+        self._well_at = 0.0
+        """Unix time of the last good rate: of what comes long before the next one nothing is
+        known."""
         self._well_s = 0.0
         """For how long they must be good."""
         self._unknown_since: float | None = None
@@ -239,21 +246,34 @@ class AcceptanceAlarm:
         rate, of = min(1.0, accepted / drafted), int(drafts)
         low, high = wilson(round(rate * of), of, 2 * CONFIDENCE - 1)
         well = min(self._floor + MARGIN, (1 + self._floor) / 2)
-        crossed = self._stays_well(reading.t, low >= well) if self.is_raised else high < self._floor
+        length = drafted / drafts
+        if self.is_raised:
+            is_well = low >= well and not self._is_shortened(reading, length)
+            crossed = self._stays_well(reading.t, is_well)
+        else:
+            crossed = high < self._floor
         if not crossed:
             return None
         self._turn(reading.t)
+        self._length = length
         return Alert(
             "acceptance_floor", reading.t, reading.url, self.is_raised, rate, self._floor, of
         )
+
+    def _is_shortened(self, reading: Reading, length: float) -> bool:
+        """Whether a policy drafts less than when it was raised: of less a larger share is accepted,
+        and the policy may have seen what the alert tells of."""
+        is_moving = reading.state is not None and reading.state.policy != "fixed"
+        return is_moving and length < (1 - OTHER_LENGTH) * self._length
 
     def _stays_well(self, t: float, is_well: bool) -> bool:
         """Whether the rate is well, and was for as long as it must be."""
         if not is_well:
             self._well_since = None
             return False
-        if self._well_since is None or t < self._well_since:
+        if self._well_since is None or not 0 <= t - self._well_at < SPAN_S:
             self._well_since = t
+        self._well_at = t
         return t - self._well_since >= self._well_s
 
     def _turn(self, t: float) -> None:

@@ -86,6 +86,7 @@ class ListedHistory:
                     _range([one.tokens_per_second for one in windows]),
                     _range([one.acceptance_rate for one in windows]),
                     last - first,
+                    *_first_tokens(windows),
                 )
             )
         return found
@@ -104,6 +105,16 @@ class ListedHistory:
 
     def previous_event(self, t: float) -> ListedEvent | None:
         return next((one for one in reversed(self.told) if one.t < t), None)
+
+
+def _first_tokens(windows: Sequence[Window]) -> tuple[float | None, float | None]:
+    """What was accepted of the first tokens of drafts, and how long drafts were."""
+    known = [one for one in windows if one.drafts and one.drafted and one.accepted_per_position]
+    drafts = sum(one.drafts or 0.0 for one in known)
+    if not drafts:
+        return None, None
+    first = sum((one.accepted_per_position or (0.0,))[0] for one in known)
+    return first / drafts, sum(one.drafted or 0.0 for one in known) / drafts
 
 
 def _range(values: Sequence[float | None]) -> Extent | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -60,25 +60,74 @@ async def test_a_fall_in_a_gap_is_told_between_its_ends(tmp_path: Path, after: r
     assert "tokens/s" not in short
 
 
+async def draft(
+    k_at: Callable[[int], int],
+    share_at: Callable[[int], float],
+    *,
+    seconds: int = 1200,
+    demand: float | None = None,
+) -> list[Reading]:
+    """Seconds of an engine that drafts k tokens, of which each is accepted with a share where those
+    before it were; ten drafts a second, or as many as a demand of tokens a second takes."""
+    live, readings = LiveEngine(), []
+    drafts, generated, had, taken = 0.0, 0.0, [0.0] * 5, [0.0] * 5
+    for n in range(seconds):
+        k, share = k_at(n), share_at(n)
+        committed = sum(share**place for place in range(k + 1))
+        more = 10.0 if demand is None else demand / committed
+        drafts, generated = drafts + more, generated + more * committed
+        for place in range(k):
+            had[place] += more
+            taken[place] += more * share ** (place + 1)
+        sample = busy_sample(
+            n, drafts=drafts, drafted=sum(had), accepted=sum(taken), generated=generated,
+            accepted_per_position=tuple(taken), drafted_per_position=tuple(had),
+        )  # fmt: skip
+        readings.append(await live.look(START + n, sample, STATE))
+    return readings
+
+
+@pytest.mark.parametrize("delay", [0, 3, 10, 40])
+@pytest.mark.parametrize("demand", [None, 80.0])
+async def test_a_fall_is_told_by_first_tokens_where_shorter_drafts_hide_it(
+    tmp_path: Path, delay: int, demand: float | None
+) -> None:
+    """A policy that sees acceptance fall drafts less, and of less a larger share is accepted."""
+    readings = await draft(
+        lambda n: 5 if n < FALL + delay else 1, lambda n: 0.8 if n < FALL else 0.45, demand=demand
+    )
+    short = write_first_lines(tmp_path, readings)
+    assert "acceptance of first tokens fell from 80% to 45% at once" in short
+    assert short.count("fell from") == (1 if demand else 2)  # the speed, of as many drafts
+    assert "did not fall" not in short
+    assert "came back" not in short
+
+
+async def test_a_slide_is_told_by_first_tokens_where_shorter_drafts_hide_it(
+    tmp_path: Path,
+) -> None:
+    readings = await draft(lambda n: 5 - n // 240, lambda n: 0.8 - 0.4 * n / 1200, demand=80.0)
+    short = write_first_lines(tmp_path, readings)
+    assert "Acceptance of first tokens slid from 78% to 42% over 20 min" in short
+    assert "Neither" not in short
+
+
+@pytest.mark.parametrize("ks", [(5, 1), (1, 5), (5, 2)])
+async def test_no_fall_is_told_where_k_alone_was_changed(
+    tmp_path: Path, ks: tuple[int, int]
+) -> None:
+    readings = await draft(lambda n: ks[n >= FALL], lambda n: 0.7, demand=80.0)
+    short = write_first_lines(tmp_path, readings)
+    assert "Neither acceptance nor tokens/s fell for good in this time." in short
+
+
 async def test_acceptance_beside_a_smaller_k_is_that_of_the_tokens_that_both_drafted(
     tmp_path: Path,
 ) -> None:
-    """A policy that sees acceptance fall drafts less, and of less a larger share is accepted."""
-    live = LiveEngine()
-    was, now = (8.0, 5.0, 4.0, 3.0, 1.5), (4.5, 0.0, 0.0, 0.0, 0.0)
-    readings = []
-    for n in range(1200):
-        before, after = float(min(n, FALL)), float(max(0, n - FALL))
-        taken = [a * before + b * after for a, b in zip(was, now, strict=True)]
-        had = (10.0 * n, *[10.0 * before] * 4)
-        sample = busy_sample(
-            n, drafts=10.0 * n, drafted=sum(had), accepted=sum(taken),
-            accepted_per_position=tuple(taken), drafted_per_position=had,
-            generated=10.0 * n + sum(taken),
-        )  # fmt: skip
-        readings.append(await live.look(START + n, sample, STATE))
+    """What is no fall by itself is told beside one of the speed."""
+    readings = await draft(lambda n: 5 if n < FALL else 1, lambda n: 0.8 if n < FALL else 0.64)
     short = write_first_lines(tmp_path, readings)
-    words = "of the first token of drafts, 79% before, 45% after"
+    words = "of the first token of drafts, 80% before, 64% after"
     assert f"acceptance fell as well ({words})" in short
     assert "acceptance did not fall" not in short
 

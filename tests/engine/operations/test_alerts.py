@@ -22,7 +22,7 @@ from specdeck.engine.operations.alerts import (
     CheckOutcome,
     MismatchAlarm,
 )
-from specdeck.engine.protocol.messages import LastChange, Lease
+from specdeck.engine.protocol.messages import LastChange, Lease, Policy
 
 URL = "http://e:1"
 
@@ -257,3 +257,32 @@ def test_what_a_sweep_makes_of_the_rate_is_no_alert() -> None:
     given_back = replace(moved, lease=None)
     after = alerts(alarm, (replace(reading(t, 0.2), state=given_back) for t in range(90, 150)))
     assert [alert.is_raised for alert in after] == [True]
+
+
+@pytest.mark.parametrize(("policy", "is_cleared"), [("goodput", False), ("fixed", True)])
+def test_drafts_that_a_policy_made_shorter_clear_no_alert(policy: Policy, is_cleared: bool) -> None:
+    """Of eight tokens a tenth are accepted of a draft that is poor, of one nearly half."""
+    state = replace(engine_state(), policy=policy)
+    alarm = AcceptanceAlarm(0.35)
+
+    def second(t: float, k: int, share: float) -> Reading:
+        window = Window(1.0, drafts=40.0, drafted=40.0 * k, accepted=40.0 * k * share)
+        return Reading(t, URL, Sample(t, t), window, state)
+
+    (raised,) = alerts(alarm, (second(t, 8, 0.1) for t in range(30)))
+    assert raised.is_raised
+    found = alerts(alarm, (second(t, 1, 0.45) for t in range(30, 600)))
+    assert [one.is_raised for one in found] == [False] * is_cleared
+    well = alerts(alarm, (second(t, 8, 0.5) for t in range(600, 700)))
+    assert [one.is_raised for one in well] == [False] * (not is_cleared)
+
+
+def test_nothing_is_well_between_good_rates_that_are_far_apart() -> None:
+    alarm = AcceptanceAlarm(0.5)
+    coming = (reading(t, rate) for t, rate in enumerate([0.2] * 30 + [0.8] * 60 + [0.2] * 40))
+    assert [one.is_raised for one in alerts(alarm, coming)] == [True, False, True]
+    good = 130
+    for start in range(good, good + 1000, 100):
+        thin = (reading(t, 0.1, drafts=2.0) for t in range(start + 1, start + 99))
+        assert alerts(alarm, [reading(start, 0.9, drafts=900.0), *thin]) == []
+    assert alarm.is_raised
