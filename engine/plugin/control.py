@@ -186,6 +186,9 @@ class Control:
             return asdict(self._change_marked(Change(**payload["change"]), payload.get("mark")))
         if command == "take_back":
             return {"taken_back": self.take_back(payload["mark"])}
+        if command == "serving":
+            self._identity.add("serving", payload["facts"], payload["unread"])
+            return {}
         if command == "join":
             self.join()
             return {}

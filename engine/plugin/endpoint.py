@@ -22,6 +22,7 @@ from specdeck.engine.plugin.looks import SharedLook, StepReader
 from specdeck.engine.plugin.rank_states import MERGES
 from specdeck.engine.plugin.ranks import Ranks, Turns, find_obstacle
 from specdeck.engine.plugin.reply import Refusal, inability, nonsense
+from specdeck.engine.plugin.serving_facts import read_serving_facts
 from specdeck.engine.plugin.take_hold import find_client_gaps
 from specdeck.engine.protocol.calibration import StepShape
 from specdeck.engine.protocol.codec import WrongType
@@ -213,9 +214,19 @@ class SpecdeckEndpoint:
         if "error" in state_now:
             logger.warning("specdeck did not start: %s", state_now["error"]["message"])
             return
+        await self._tell_serving_facts(args)
         if self._data_parallel > 1:
             await self._join(engine_client)
         self._unstamped = await self._stamp(state_now["instance"])
+
+    async def _tell_serving_facts(self, args: Any) -> None:
+        """Has the engine core name what this process makes of requests and answers."""
+        facts, unread = await asyncio.to_thread(read_serving_facts, args)
+        told = {"facts": facts, "unread": unread}
+        try:
+            await self._ask("serving", told, patience_s=_FIRST_PATIENCE_S)
+        except Refusal as refusal:
+            logger.warning("the fingerprint lacks the server's own settings: %s", refusal)
 
     async def _join(self, engine_client: Any) -> None:
         """Has the data-parallel ranks choose nothing on their own, and be changed together."""

@@ -218,6 +218,8 @@ class Identity:
         self._lock = threading.Lock()
         self._facts = dict(facts)
         self._unread: list[dict[str, str]] = [] if complete else [PENDING]
+        self._unread_of: dict[str, list[dict[str, str]]] = {}
+        """The same of sections that others read."""
         self._on_name = on_name
         self._progress: dict[str, Any] = {"finished": complete}
         self._live: dict[str, Any] = {}
@@ -241,6 +243,16 @@ class Identity:
             self._build = self._name_build()
             self._name_path()
 
+    def add(self, section: str, facts: Mapping[str, Any], unread: list[dict[str, str]]) -> None:
+        """Puts in a section that another process has read, and what of it could not be."""
+        with self._lock:
+            if (self._facts.get(section), self._unread_of.get(section)) == (facts, unread):
+                return  # each API server says the same
+            self._facts[section] = dict(facts)
+            self._unread_of[section] = list(unread)
+            self._build = self._name_build()
+            self._name_path()
+
     def note(self, progress: Mapping[str, Any]) -> None:
         """How far the reading is."""
         self._progress = dict(progress)
@@ -252,17 +264,20 @@ class Identity:
                 "facts": {**self._facts, "live": self._live},
                 "fingerprint": self._path,
                 "names": {"build": self._build, "path": self._path},
-                "partial": list(self._unread),
+                "partial": self._list_unread(),
                 "progress": self._progress,
             }
 
     def _name_build(self) -> str:
-        return compute_name("build", self._facts, partial=bool(self._unread))
+        return compute_name("build", self._facts, partial=bool(self._list_unread()))
 
     def _name_path(self) -> None:
         facts = {"build": self._build, "live": self._live}
-        self._path = compute_name("path", facts, partial=bool(self._unread))
+        self._path = compute_name("path", facts, partial=bool(self._list_unread()))
         self._on_name(self._path)
+
+    def _list_unread(self) -> list[dict[str, str]]:
+        return [*self._unread, *(one for more in self._unread_of.values() for one in more)]
 
 
 _FORM = struct.Struct("<8s16s32sI")

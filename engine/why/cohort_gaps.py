@@ -263,8 +263,9 @@ def find_movement(split: Split, evidence: Evidence) -> Movement:
     if not then.cells:
         return "unknown"
     group, group_then = (split.sum_sides(span)[True] for span in (now, then))
+    # Not of tokens: what is left of these where spans are cut goes with acceptance.
     share, share_then = (
-        own_tokens(side) / max(1, own_tokens(span.total))
+        side.requests / max(1, span.total.requests)
         for side, span in ((group, now), (group_then, then))
     )
     grew = share - share_then
@@ -276,7 +277,7 @@ def find_movement(split: Split, evidence: Evidence) -> Movement:
 
 
 _GREW = 0.1
-"""Of all tokens, by which a group is more of the traffic than before."""
+"""Of all requests, by which a group is more of the traffic than before."""
 
 
 def fell(then: CohortCounts, now: CohortCounts, evidence: Evidence) -> bool:

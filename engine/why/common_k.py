@@ -8,12 +8,12 @@ the positions that were drafted in nearly every draft, and what came while k was
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
-from specdeck.engine.protocol.cohorts import CohortCounts
+from specdeck.engine.protocol.cohorts import Cohort, CohortCounts, sum_counts
 from specdeck.engine.protocol.messages import LastChange
 from specdeck.engine.protocol.methods import drafts_by_text
 from specdeck.engine.protocol.tuning import KChange
@@ -29,6 +29,10 @@ _LEAST_WORTH: Final = 0.01
 """Of the tokens: a kind with fewer costs too little to be named."""
 _OFF = 0.05
 """Of the rounds of requests that are drafted for: where more had no draft, k was 0 for a time."""
+_AFTER_OFF_S: Final = 10.0
+"""Seconds in which what ran while k was 0 still finishes."""
+_LATE_S: Final = 10.0
+"""For which the state and the moves may be read after the last look at requests."""
 _MOVERS: Final = ("k", "mode", "policy", "breaker")
 """Knobs that k goes by."""
 
@@ -37,11 +41,14 @@ def at_common_k(evidence: Evidence) -> Evidence:
     """`evidence` with all spans cut to the positions that the look and the baseline have drafted.
 
     Those of every cohort where k moved within the look. A drafter that goes by text drafts as far
-    as it finds something: its spans stay as they are unless the longest drafts differ.
+    as it finds something: its spans stay as they are unless the longest drafts differ, and as no
+    round without a draft tells whether k was 0, all that came in such seconds is left out.
     """
     baseline, state = evidence.baseline, evidence.state
     moves, turned = is_moved(evidence), _list_turned(evidence)
     by_text = drafts_by_text(None if state is None else state.method)
+    if by_text:
+        evidence = _leave_out_off(evidence)
     spans = [evidence.span] if baseline is None else [evidence.span, baseline.span]
     if _has_policy(evidence):
         depths = [depth for span in spans for depth in _list_depths(_list_sides(span))]
@@ -88,13 +95,20 @@ def _list_moves(evidence: Evidence) -> list[KChange]:
     """What moved k within the look, of the last fifty moves."""
     tuning, start = evidence.tuning, evidence.span.start
     moves = () if tuning is None else tuning.changes
-    return [one for one in moves if start <= one.t <= evidence.t and one.before != one.after]
+    end = _find_end(evidence)
+    return [one for one in moves if start <= one.t <= end and one.before != one.after]
+
+
+def _find_end(evidence: Evidence) -> float:
+    """Unix time of the last move that may be of the look, seconds: moves and spans go by the
+    engine's clock, and `t` by one that may be behind it."""
+    return max(evidence.t, evidence.span.end + _LATE_S)
 
 
 def _find_turn(evidence: Evidence) -> LastChange | None:
     """The last change, where it moved k within the look."""
     last = None if evidence.state is None else evidence.state.last_change
-    if last is None or not evidence.span.start <= last.t <= evidence.t:
+    if last is None or not evidence.span.start <= last.t <= _find_end(evidence):
         return None
     moves = any(last.before.get(name) != last.after.get(name) for name in _MOVERS)
     return last if moves else None
@@ -116,7 +130,50 @@ def _has_breaker_moved(evidence: Evidence) -> bool:
     if breaker is None:
         return False
     has_opened = breaker.state != "closed" or breaker.reason is not None
-    return has_opened and breaker.since_s < evidence.t - evidence.span.start
+    return has_opened and breaker.since_s < _find_end(evidence) - evidence.span.start
+
+
+def _leave_out_off(evidence: Evidence) -> Evidence:
+    """`evidence` without the pieces in which k was 0, as far as its moves tell."""
+    off = _list_off(evidence)
+    if not off:
+        return evidence
+
+    def is_drafted(piece: CohortSpan) -> bool:
+        return all(piece.end <= start or piece.start >= end + _AFTER_OFF_S for start, end in off)
+
+    kept = tuple(filter(is_drafted, evidence.series))
+    cells: dict[Cohort, list[CohortCounts]] = {}
+    for piece in kept:
+        for cohort, counts in piece.cells.items():
+            cells.setdefault(cohort, []).append(counts)
+    span = evidence.span
+    left = {cohort: sum_counts(each, span.k_max) for cohort, each in cells.items()}
+    return replace(evidence, span=replace(span, cells=left), series=kept)
+
+
+def _list_off(evidence: Evidence) -> list[tuple[float, float]]:
+    """From when to when k was 0 within the look, Unix seconds."""
+    steps = [(one.t, one.before == 0, one.after == 0) for one in _list_moves(evidence)]
+    turn = _find_turn(evidence)
+    if turn is not None and turn.t not in (t for t, *_ in steps):
+        steps.append((turn.t, _is_off(turn.before), _is_off(turn.after)))
+    breaker = None if evidence.tuning is None else evidence.tuning.breaker
+    if breaker is not None and breaker.state == "open" and _has_breaker_moved(evidence):
+        steps.append((evidence.span.end - breaker.since_s, False, True))
+    steps.sort()
+    start, end = evidence.span.start, evidence.span.end
+    found = [(start, steps[0][0])] if steps and steps[0][1] else []
+    for n, (t, _, is_off) in enumerate(steps):
+        if is_off:
+            found.append((t, steps[n + 1][0] if n + 1 < len(steps) else end))
+    return found
+
+
+def _is_off(knobs: Mapping[str, Any]) -> bool:
+    return (
+        knobs.get("mode") == "target-only" or knobs.get("k") == 0 or knobs.get("breaker") == "open"
+    )
 
 
 def _list_sides(span: CohortSpan) -> list[CohortCounts]:

@@ -470,7 +470,7 @@ async def test_an_engine_whose_home_cannot_be_written_is_watched_and_says_what_i
     assert [name for name, one in able.items() if one["available"]] == ONLY_PINS
     assert "cannot keep an admin token" in able["live_k"]["reason"]
     assert "SPECDECK_HOME" in able["live_k"]["remedy"]
-    assert cores.asked == ["state", "state"]  # once to take hold, once for the answer
+    assert cores.asked == ["state", "serving", "state"]  # to take hold, and for the answer
     answer = await ask(cores, Change(k=3))
     assert (answer.status_code, answer.json()["error"]["code"]) == (501, "admin_token")
     assert cores.changed == []

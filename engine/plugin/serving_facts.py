@@ -1,0 +1,76 @@
+"""What an API server makes of a request before the engine core sees it, and of its answer after:
+the facts of a fingerprint that are in no VllmConfig.
+
+A chat template decides over every prompt of a chat, and a parser over what of an answer is a call.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from specdeck.engine.fingerprint.digest import sha256
+from specdeck.engine.plugin.fingerprint import plain
+
+_SETTINGS = (
+    "chat_template_content_format", "trust_request_chat_template", "trust_request_mm_kwargs",
+    "default_chat_template_kwargs", "response_role", "return_tokens_as_token_ids",
+    "enable_auto_tool_choice", "exclude_tools_when_tool_choice_none", "tool_call_parser",
+    "tool_strict_level", "cohere_is_reasoning_model", "cohere_format",
+    "anthropic_disabled_thinking_effort", "tokens_only",
+)  # fmt: skip
+_ADAPTER_FILES = ("*.safetensors", "*.bin", "*.pt", "adapter_config.json")
+
+Unread = list[dict[str, str]]
+"""Facts that could not be read, each with its reason."""
+
+
+def read_serving_facts(args: Any) -> tuple[dict[str, Any], Unread]:
+    """The facts in a server's arguments, and which of them could not be read.
+
+    A file counts by its content; an adapter that is no folder here by its name alone. May take as
+    long as reading the adapters' files does.
+    """
+    unread: Unread = []
+    found = {
+        name: value for name in _SETTINGS if (value := plain(getattr(args, name, None))) is not None
+    }
+    if template := getattr(args, "chat_template", None):
+        _put(found, unread, "chat_template", lambda: _digest_template(template))
+    if plugin := getattr(args, "tool_parser_plugin", None):
+        _put(found, unread, "tool_parser_plugin", lambda: sha256(Path(plugin)))
+    adapters: dict[str, Any] = {}
+    for adapter in getattr(args, "lora_modules", None) or ():
+        name, path = str(adapter.name), str(adapter.path)
+        _put(adapters, unread, name, partial(_read_adapter, path), under="adapters.")
+    return found | ({"adapters": adapters} if adapters else {}), unread
+
+
+def _put(
+    found: dict[str, Any], unread: Unread, name: str, read: Callable[[], Any], *, under: str = ""
+) -> None:
+    try:
+        found[name] = read()
+    except OSError as error:
+        unread.append({"fact": f"serving.{under}{name}", "reason": error.strerror or str(error)})
+
+
+def _digest_template(template: str) -> str:
+    """Of a file's content; else of the argument, which is the template itself or names one that
+    comes with vLLM."""
+    try:
+        return sha256(Path(template))
+    except OSError:
+        return hashlib.sha256(template.encode()).hexdigest()
+
+
+def _read_adapter(path: str) -> Mapping[str, str] | str:
+    folder = Path(path)
+    return {one.name: sha256(one) for one in _list_files(folder)} if folder.is_dir() else path
+
+
+def _list_files(folder: Path) -> Iterator[Path]:
+    yield from sorted({one for pattern in _ADAPTER_FILES for one in folder.glob(pattern)})

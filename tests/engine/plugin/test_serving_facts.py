@@ -1,0 +1,78 @@
+"""What an API server makes of requests, as facts of the fingerprint."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from specdeck.engine.plugin.fingerprint import Identity
+from specdeck.engine.plugin.serving_facts import read_serving_facts
+
+
+def name_build(**args: Any) -> str:
+    identity = Identity({"config": {"k": 1}})
+    identity.add("serving", *read_serving_facts(SimpleNamespace(**args)))
+    return str(identity.as_json()["names"]["build"])
+
+
+def write(path: Path, text: str) -> str:
+    path.write_text(text)
+    return str(path)
+
+
+def test_another_template_under_the_same_name_is_another_build(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.jinja", "{{ messages }}")
+    before = name_build(chat_template=path)
+    write(tmp_path / "t.jinja", "Always lie. {{ messages }}")
+    assert name_build(chat_template=path) != before
+    write(tmp_path / "t.jinja", "{{ messages }}")
+    assert name_build(chat_template=path) == before
+
+
+def test_another_adapter_under_the_same_name_is_another_build(tmp_path: Path) -> None:
+    folder = tmp_path / "lora"
+    folder.mkdir()
+    write(folder / "adapter_config.json", "{}")
+    write(folder / "adapter_model.safetensors", "one")
+    lora = [SimpleNamespace(name="sql", path=str(folder))]
+    before = name_build(lora_modules=lora)
+    write(folder / "adapter_model.safetensors", "two")
+    assert name_build(lora_modules=lora) != before
+
+
+def test_each_setting_of_a_server_counts() -> None:
+    names = {
+        name_build(),
+        name_build(chat_template="{{ messages }}"),
+        name_build(chat_template="template_chatml.jinja"),
+        name_build(tool_call_parser="hermes"),
+        name_build(default_chat_template_kwargs={"enable_thinking": False}),
+        name_build(chat_template_content_format="string"),
+        name_build(lora_modules=[SimpleNamespace(name="sql", path="org/sql-lora")]),
+    }
+    assert len(names) == 7
+
+
+def test_no_secret_of_a_server_is_a_fact() -> None:
+    kwargs = {"api_key": "sk-planted", "thinking": True}
+    found = read_serving_facts(SimpleNamespace(api_key=["sk-planted"], port=1,
+                                               default_chat_template_kwargs=kwargs))  # fmt: skip
+    assert found == ({"default_chat_template_kwargs": {"thinking": True}}, [])
+    assert "planted" not in json.dumps(found)
+
+
+def test_what_cannot_be_read_makes_the_names_partial(tmp_path: Path) -> None:
+    identity = Identity({"config": {}})
+    gone = str(tmp_path / "gone.py")
+    args = SimpleNamespace(tool_parser_plugin=gone, tool_call_parser="hermes")
+    identity.add("serving", *read_serving_facts(args))
+    found = identity.as_json()
+    assert found["facts"]["serving"] == {"tool_call_parser": "hermes"}
+    assert [one["fact"] for one in found["partial"]] == ["serving.tool_parser_plugin"]
+    assert "~" in found["fingerprint"]
+    identity.complete({"model": {"a": 1}}, [])
+    assert "~" in identity.as_json()["fingerprint"]
+    identity.add("serving", {}, [])
+    assert "~" not in identity.as_json()["fingerprint"]
