@@ -102,13 +102,13 @@ def command(**options: Any) -> int:
     if asked.history:
         return print_history(asked)
     require_memory()
-    prompts = load_prompts(asked.source, asked.prompt_limit)
-    refuse_case(asked, prompts)
-    work = (check_distributions if asked.sampled else check_tokens)(asked, prompts)
-    if asked.every is not None:  # whoever has seen enough of a series ends it
-        work = work_beside_output(work, ends_at=(BrokenPipeError,))
-    with withdraw_on_error(asked.reports):
-        return event_loop.run(until_signal(work))
+    with withdraw_on_error(asked.reports) as end:
+        prompts = load_prompts(asked.source, asked.prompt_limit)
+        refuse_case(asked, prompts)
+        work = (check_distributions if asked.sampled else check_tokens)(asked, prompts)
+        if asked.every is not None:  # whoever has seen enough of a series ends it
+            work = work_beside_output(work, ends_at=(BrokenPipeError,))
+        return end(event_loop.run(until_signal(work)))
 
 
 def print_history(asked: CheckArguments) -> int:

@@ -146,6 +146,12 @@ def command(places: tuple[str, ...], target: Path | None, **options: Any) -> int
         return _save(places, target, options)
     if len(places) > 2:
         raise UsageError("a gate has one baseline and one engine", remedy="see `specdeck gate -h`")
+    with withdraw_on_error(filter(None, (options["junit"], options["page"]))) as end:
+        return end(_gate(places, options))
+
+
+def _gate(places: tuple[str, ...], options: dict[str, Any]) -> int:
+    """Compares with the baseline in the first of `places`."""
     baseline = read_baseline(Path(places[0]))
     if not places[1:] and options["api_key_env"]:
         raise UsageError(
@@ -156,8 +162,7 @@ def command(places: tuple[str, ...], target: Path | None, **options: Any) -> int
     work = baseline.workload
     asked = _arguments(engine, options, work.source, work.prompts, work.max_tokens, work.streams)
     asked = replace(asked, ignore_eos=work.ignore_eos)
-    with withdraw_on_error(filter(None, (options["junit"], options["page"]))):
-        return event_loop.run(until_signal(_compare(asked, options, baseline)))
+    return event_loop.run(until_signal(_compare(asked, options, baseline)))
 
 
 def _save(places: tuple[str, ...], target: Path, options: dict[str, Any]) -> int:

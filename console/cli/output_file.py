@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 
+from specdeck.console.cli.first_and_last import INTERRUPTED
 from specdeck.console.cli.output import log
 from specdeck.engine.errors import SpecdeckError
 
@@ -39,16 +40,33 @@ class OutputFile(click.Path):
 
 
 @contextmanager
-def withdraw_on_error(paths: Iterable[Path]) -> Iterator[None]:
-    """Leaves no report of an earlier run where this one cannot be done.
+def withdraw_on_error(paths: Iterable[Path]) -> Iterator[Callable[[int], int]]:
+    """Leaves no report of an earlier run where this one cannot be done, or is ended by a signal.
 
-    Whoever collects it whatever the exit code is would take a green one for this run's.
+    Whoever collects it whatever the exit code is would take a green one for this run's. Gives what
+    takes the exit code, and returns it.
     """
+    before = {path: _look(path) for path in paths}
+
+    def end(code: int) -> int:
+        if code == INTERRUPTED:  # what this run has written so far stays
+            withdraw(path for path, seen in before.items() if seen and seen == _look(path))
+        return code
+
     try:
-        yield
+        yield end
     except SpecdeckError:
-        withdraw(paths)
+        withdraw(before)
         raise
+
+
+def _look(path: Path) -> tuple[int, int] | None:
+    """What tells a file from another one that is written in its place; None without any."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 def withdraw(paths: Iterable[Path]) -> None:

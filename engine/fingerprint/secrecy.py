@@ -81,7 +81,9 @@ _NESTED = re.compile(r"[\[\]{}()]|\"(?:[^\"\\]|\\.)*+\"?|'(?:[^'\\]|\\.)*+'?", r
 _SPACE = re.compile(r"\s*")
 _BRACE = re.compile(r"[{}]")
 
-_BLOCK = re.compile(r"[ \t]*([|>][-+\d]{0,2})?(?:[ \t]+#[^\n\\]*|[ \t]*)(\r?\n|(?:\\r)?\\n)")
+_BLOCK = re.compile(
+    r"[ \t]*+(?:([|>][-+\d]{0,2})[ \t]*+)?(?:(?<=[ \t])#[^\n\\]*+)?(\r?\n|(?:\\r)?\\n)"
+)
 """What has YAML's value in the lines below; a quoted text spells the end of a line `\\n`."""
 _INDENTATION = re.compile(r"[ \t]*(?:- *)*")
 _LONGEST_INDENTATION = 1_000

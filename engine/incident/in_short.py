@@ -310,7 +310,11 @@ class InShort:
     def _near_causes(self) -> bool:
         """Whether anything is known to have happened shortly before the fall."""
         made, moves = self._made, self.list_near_moves()
-        told = [*made.restarts, *(one.t for one in made.events), *(t for _, t in made.downs)]
+        told = [
+            *made.restarts,
+            *(one.t for one in made.events),
+            *(t for one in made.downs for t in one),
+        ]
         return bool(moves) or any(map(self._is_near, told))
 
     def _run(self, run: Run) -> str:

@@ -28,7 +28,7 @@ Reason = Literal[
     "few_requests", "no_drafts", "no_contrast", "no_baseline", "no_steps", "few_steps", "not_timed",
     "not_timed_here",
     "not_told", "wide", "policy_moves_k", "no_pieces", "in_proportion", "other_requests",
-    "no_waiting", "cpu_contention", "named_by_cause", "idle",
+    "no_waiting", "cpu_contention", "named_by_cause", "idle", "cut_drafts",
 ]  # fmt: skip
 
 ISSUES: Mapping[Name, str] = {

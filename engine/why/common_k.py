@@ -33,6 +33,8 @@ _AFTER_OFF_S: Final = 10.0
 """Seconds in which what ran while k was 0 still finishes."""
 _LATE_S: Final = 10.0
 """For which the state and the moves may be read after the last look at requests."""
+_CUT_SHORT: Final = 0.1
+"""Of the tokens, drafted or put out."""
 _MOVERS: Final = ("k", "mode", "policy", "breaker")
 """Knobs that k goes by."""
 
@@ -67,6 +69,18 @@ def at_common_k(evidence: Evidence) -> Evidence:
         earlier=None if earlier is None else cut(earlier),
         baseline=baseline and replace(baseline, span=cut(baseline.span)),
     )
+
+
+def is_cut_short(evidence: Evidence, alike: Evidence) -> bool:
+    """Whether `alike`, its spans at a common k, lack so much that a cause may cost a good deal more
+    than what is left tells: positions of drafts, rounds without any, or requests that had none."""
+    whole, left = evidence.span.total, alike.span.total
+    pairs = ((f(left), f(whole)) for f in (own_tokens, _count_drafted))
+    return left.requests < whole.requests or any(b < (1 - _CUT_SHORT) * a for b, a in pairs)
+
+
+def _count_drafted(counts: CohortCounts) -> int:
+    return counts.drafted
 
 
 def is_moved(evidence: Evidence) -> bool:

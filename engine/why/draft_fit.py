@@ -8,7 +8,16 @@ from typing import Final
 
 from specdeck.engine.protocol.cohorts import BROUGHT, Cohort
 from specdeck.engine.protocol.tuning import Outlook
-from specdeck.engine.why.causes import MATERIAL, Cause, Figure, Finding, Reason, RuledOut, Untold
+from specdeck.engine.why.causes import (
+    MATERIAL,
+    Cause,
+    Figure,
+    Finding,
+    Reason,
+    RuledOut,
+    Untold,
+    dismiss,
+)
 from specdeck.engine.why.cohort_gaps import LEAST_GAP, Split, cost_of
 from specdeck.engine.why.evidence import UNKNOWN_SPREAD, CohortSpan, Evidence
 from specdeck.engine.why.figures import (
@@ -125,9 +134,7 @@ def _judge_fall(evidence: Evidence, span: CohortSpan) -> Finding:
         met = sum(p.worse.met for p in pairs) / sum(p.worse.of for p in pairs)
         figure = Figure("output_from_drafts", met, met + shown.value)
         return Cause(_FALL, figure, shown, cost, movement="fell")
-    if cost.high <= 2 * LEAST_GAP:
-        return RuledOut(_FALL, cost)
-    return Untold(_FALL, "wide", cost)
+    return dismiss(_FALL, cost)
 
 
 def _is_of_one_kind(fell: Mapping[Cohort, Pair]) -> bool:

@@ -19,7 +19,7 @@ from specdeck.engine.why.causes import (
     command_of,
 )
 from specdeck.engine.why.cohort_gaps import Split, compare_cohorts
-from specdeck.engine.why.common_k import at_common_k, is_moved
+from specdeck.engine.why.common_k import at_common_k, is_cut_short, is_moved
 from specdeck.engine.why.contention import judge_contention
 from specdeck.engine.why.draft_fit import judge_draft, judge_k
 from specdeck.engine.why.drift import find_drift, merge_drift
@@ -142,12 +142,17 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     found: list[Finding] = [*compared, *find_drift(now, _list_groups(compared))]
     causes = merge_drift([one for one in found if isinstance(one, Cause)])
     of_cohorts = _list_groups(causes)
-    config = [*judge_draft(alike, of_cohorts), judge_k(evidence)]
+    draft = judge_draft(alike, of_cohorts)
+    if is_cut_short(evidence, alike):
+        draft = list(map(_doubt, draft))
+        found = list(map(_doubt, found)) if now is alike else found
+    config = [*draft, judge_k(evidence)]
     if any(isinstance(one, Cause) and one.name == "draft_of_another_target" for one in config):
         config = [one for one in config if not _is_k(one)]  # no k pays there
     load = _judge_time(evidence, causes)
     named = any(cause.movement == "more" for cause in causes)
-    rest: list[Finding] = [*config, *load, judge_mix(alike, is_named=named)]
+    mix = judge_mix(alike, is_named=named)
+    rest: list[Finding] = [*config, *load, _doubt(mix) if is_cut_short(evidence, alike) else mix]
     causes += [one for one in rest if isinstance(one, Cause)]
     others = [one for one in (*found, *rest) if not isinstance(one, Cause)]
     told = {cause.name for cause in causes}
@@ -163,6 +168,13 @@ def diagnose(evidence: Evidence) -> Diagnosis:
         ),
         evidence.missing,
     )  # fmt: skip
+
+
+def _doubt(finding: Finding) -> Finding:
+    """Rules nothing out by what shorter drafts than the engine's, and those alone, have told."""
+    if isinstance(finding, RuledOut) and finding.name != "draft_of_another_target":
+        return Untold(finding.name, "cut_drafts", finding.cost)
+    return finding
 
 
 _OF_STEPS: Final[tuple[Name, ...]] = (

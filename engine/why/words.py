@@ -60,6 +60,7 @@ _REASONS: Final[Mapping[Reason, str]] = {
     "other_requests": "more requests have an adapter or a grammar now, whose steps take longer",
     "no_waiting": "needs Linux and a newer plugin in the engine",
     "named_by_cause": "a cause above says which requests there are more of",
+    "cut_drafts": "k moved, and what was drafted at every k alone compares",
     "idle": "no request ran while it was looked at",
     "cpu_contention": "its threads waited for a CPU, and as long as that",
 }

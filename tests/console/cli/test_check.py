@@ -758,6 +758,24 @@ def test_a_round_that_cannot_be_done_leaves_no_report_of_the_one_before(
     assert there == [False, True, False]
 
 
+def test_a_check_that_a_signal_ends_leaves_no_report_of_an_earlier_one(
+    engine: CheckedEngine, prompts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report, check = tmp_path / "a.xml", CheckSeries.check
+
+    async def follow(series: CheckSeries) -> AsyncGenerator[CheckEvent, None]:
+        await end_by_signal()
+        async for event in check(series):
+            yield event
+
+    words = ["check", engine.url, "--prompts", str(prompts), "--limit", "3", "--json"]
+    outcome([*words, "--report", str(report)])
+    assert report.is_file()
+    monkeypatch.setattr(CheckSeries, "check", follow)
+    assert outcome([*words, "--report", str(report)]) == 130
+    assert not report.exists()
+
+
 def test_a_new_baseline_is_begun_once_in_a_series(
     engine: CheckedEngine, prompts: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -192,6 +192,21 @@ def test_an_engine_that_is_away_is_no_verdict(saved: str, capsys: Captured) -> N
     assert capsys.readouterr().out == ""
 
 
+def test_a_gate_that_cannot_be_done_leaves_no_report_of_an_earlier_one(
+    saved: str, tmp_path: Path, capsys: Captured
+) -> None:
+    reports = tmp_path / "a.xml", tmp_path / "a.md"
+    files = ["--junit", str(reports[0]), "--page", str(reports[1])]
+    damaged = tmp_path / "damaged.json"
+    damaged.write_text("{")
+    for words in ([str(tmp_path / "gone.json")], [str(damaged)], [saved, "http://127.0.0.1:1:1"]):
+        for path in reports:
+            path.write_text("of an earlier run")
+        assert outcome(["gate", *words, *files]) == 2
+        assert not any(path.exists() for path in reports)
+        assert "was of an earlier run and is removed" in capsys.readouterr().err
+
+
 def test_a_source_that_is_no_path_is_wrong_usage(
     engine: MeasuredEngine, saved: str, tmp_path: Path, capsys: Captured
 ) -> None:

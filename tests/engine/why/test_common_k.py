@@ -242,3 +242,69 @@ def test_a_kind_that_came_in_a_burst_under_a_policy_is_no_cause(seed: int, low: 
     assert found.state is not None
     found = replace(found, state=replace(found.state, policy="goodput"))
     assert diagnose(found).causes == ()
+
+
+@pytest.mark.parametrize("behind_s", [0, 25, 3600])
+def test_moves_of_k_are_heeded_where_the_clock_is_behind_the_engines(behind_s: int) -> None:
+    found = look_while_kinds_shift(1, lambda t: 1 if t < 60 else 5, (0.9, 0.3, 0.0))
+    assert found.state is not None
+    change = LastChange(T0 + 60, "ann", None, {"k": 1}, {"k": 5}, "operator")
+    state = replace(found.state, last_change=change)
+    assert diagnose(replace(found, state=state, t=found.t - behind_s)).causes == ()
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_kind_that_came_while_a_drafter_by_text_was_off_is_no_cause(seed: int) -> None:
+    traffic = Traffic(seed, k_at=lambda t: 0 if 40 < t < 60 else 5, rate=12.0)
+
+    def draw(random: Random) -> Request:
+        share = 0.9 if 40 < traffic.t < 60 else 0.1
+        structured = "json" if random.random() < share else "none"
+        return replace(usual(random), adapter="none", structured=structured)
+
+    traffic.draw = draw
+    found = traffic.run(120, pieces=30).evidence()
+    assert found.state is not None
+    found = replace(found, state=replace(found.state, method="ngram"))
+    moves = (KChange(T0 + 40, 5, 0, "set", "ann"), KChange(T0 + 60, 0, 5, "set", "ann"))
+    tuning = replace(tuning_with(BreakerTuning("closed", True)), changes=moves)
+    assert [one.name for one in diagnose(found).causes] == ["structured_output"]  # as if k stood
+    assert diagnose(replace(found, tuning=tuning)).causes == ()
+
+
+def test_a_kind_that_a_drafter_by_text_finds_less_for_is_named_though_it_was_off() -> None:
+    accept = {"json": 0.3}
+    found = Traffic(
+        1, rate=12.0, k_at=lambda t: 0 if 40 < t < 60 else 5,
+        accept=lambda r, t: accept.get(r.structured, 0.72),
+    ).run(120, pieces=30).evidence()  # fmt: skip
+    assert found.state is not None
+    moves = (KChange(T0 + 40, 5, 0, "set", "ann"), KChange(T0 + 60, 0, 5, "set", "ann"))
+    tuning = replace(tuning_with(BreakerTuning("closed", True)), changes=moves)
+    found = replace(found, state=replace(found.state, method="ngram"), tuning=tuning)
+    assert [one.name for one in diagnose(found).causes] == ["structured_output"]
+
+
+def test_first_tokens_alone_rule_no_fall_out() -> None:
+    baseline = Traffic(1, rate=10.0).run(40).as_baseline()
+    baseline = replace(baseline, span=span_at(baseline.span, 1))
+    found = diagnose(look_at(5, baseline, 0.68))
+    assert "every_cohort_fell" not in [one.name for one in found.ruled_out]
+    doubts = {one.name: one.reason for one in found.untold}
+    assert doubts["every_cohort_fell"] in ("cut_drafts", "wide")
+
+
+@pytest.mark.parametrize("then", [1, 2, 5])
+def test_a_kind_that_is_as_much_of_the_traffic_is_not_more_of_it_at_another_k(then: int) -> None:
+    accept = {"json": 0.4}
+    traffic = Traffic(
+        3, rate=12.0, k_at=lambda t: then if t < 100 else 5,
+        accept=lambda r, t: accept.get(r.structured, 0.85),
+    )  # fmt: skip
+    traffic.draw = lambda random: replace(
+        usual(random), adapter="none", structured="json" if random.random() < 0.4 else "none"
+    )
+    baseline = traffic.run(100).as_baseline()
+    found = diagnose(traffic.forget().run(100).evidence(baseline))
+    movements = {one.name: one.movement for one in found.causes}
+    assert movements["structured_output"] == "always"
