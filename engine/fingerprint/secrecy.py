@@ -82,9 +82,10 @@ _SPACE = re.compile(r"\s*")
 _BRACE = re.compile(r"[{}]")
 
 _BLOCK = re.compile(
-    r"[ \t]*+(?:([|>][-+\d]{0,2})[ \t]*+)?(?:(?<=[ \t])#[^\n\\]*+)?(\r?\n|(?:\\r)?\\n)"
+    r"[ \t]*+(?:([|>][-+\d]{0,2})[ \t]*+)?(?:(?<=[ \t])#[^\n\\]{0,1000}+)?(\r?\n|(?:\\r)?\\n)"
 )
-"""What has YAML's value in the lines below; a quoted text spells the end of a line `\\n`."""
+"""What has YAML's value in the lines below; a quoted text spells the end of a line `\\n`. A comment
+has an end, as each of many names in a line would be read on to the line's."""
 _INDENTATION = re.compile(r"[ \t]*(?:- *)*")
 _LONGEST_INDENTATION = 1_000
 

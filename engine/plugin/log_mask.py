@@ -22,6 +22,9 @@ from specdeck.engine.plugin.secret_values import make_mask, read_values
 from specdeck.engine.protocol.messages import MASK_VARIABLE
 
 _MASKS = "_specdeck_masks"
+_LONGEST = 65_536
+"""Characters of a message that are looked at, and shown: vLLM logs what clients ask for, in the one
+thread that answers them."""
 
 
 def mask_logs(environment: Mapping[str, str] = os.environ) -> None:
@@ -36,7 +39,11 @@ def mask_logs(environment: Mapping[str, str] = os.environ) -> None:
     mask_values = make_mask(read_values(Path(environment[MASK_VARIABLE])))
 
     def mask(text: str) -> str:
-        return redact(mask_values(text))
+        text = mask_values(text)  # whole: a part of a value would not be known
+        if len(text) <= _LONGEST:
+            return redact(text)
+        end = "\n" if text.endswith("\n") else ""
+        return f"{redact(text[:_LONGEST])}… ({len(text) - _LONGEST} more characters){end}"
 
     def make_masked(*args: Any, **kwargs: Any) -> logging.LogRecord:
         record = make(*args, **kwargs)

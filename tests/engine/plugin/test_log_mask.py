@@ -7,6 +7,7 @@ import logging
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -133,6 +134,22 @@ def test_a_record_that_is_taken_apart_later_keeps_its_arguments() -> None:
     client, method, path, *others = record.args
     assert (client, method, others) == ("1.2.3.4:5", "GET", ["1.1", 200])
     assert "hush" not in f"{path}{record.getMessage()}"
+
+
+@pytest.mark.parametrize("unit", [" ", "password: #", "password: [", "x"])
+def test_what_a_client_has_logged_holds_nobody_up(
+    caplog: pytest.LogCaptureFixture, unit: str
+) -> None:
+    mask_logs(ASKED)
+    asked, began = unit * (1_000_000 // len(unit)), time.process_time()
+    logging.getLogger("vllm").warning("no model password=%s, api_key=sk-planted", asked)
+    print("no model password=", asked, "api_key=sk-planted")
+    assert time.process_time() - began < 20.0
+    said = caplog.messages[-1]
+    assert said.startswith("no model password=")
+    assert "planted" not in said
+    assert len(said) < 200_000
+    assert "more characters)" in said
 
 
 def test_without_a_secret_nothing_is_looked_through(factory: object) -> None:
