@@ -41,6 +41,7 @@ class Gauges(Exposition):
         name = self._engine
         self._up.labels(name).set(1)
         self._verified.labels(name).set(t)
+        self._drift.clear()
         for layer, moved in found.layers.items():
             if moved is not None:
                 self._drift.labels(name, layer).set(moved)

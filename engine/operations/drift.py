@@ -395,7 +395,8 @@ class DriftWatcher:
         if self._detector is None and not self._names_unpinned:
             return False
         name = _path_name(reading)
-        if name is None and self._detector is not None and _is_nameless(reading):
+        is_unknown = _is_nameless(reading) or _is_of_unlike_ranks(reading)
+        if name is None and self._detector is not None and is_unknown:
             apart = POLICY_APART_S if self._is_by_facts and self._obstacle is None else APART_S
             return self._is_due(reading, apart)
         if name is None or name == self._name:
@@ -416,6 +417,11 @@ def _is_nameless(reading: Reading) -> bool:
     error = reading.control_error
     is_silent = reading.up and reading.state is None and error is not None
     return is_silent and not isinstance(error, Unsupported)
+
+
+def _is_of_unlike_ranks(reading: Reading) -> bool:
+    """Whether there is no one name for the path, as data-parallel ranks have several."""
+    return reading.state is not None and reading.state.fingerprint is None
 
 
 def _path_name(reading: Reading) -> str | None:

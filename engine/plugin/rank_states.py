@@ -19,6 +19,9 @@ _EXACT = ("requests", "tokens", "running")
 _ALIKE = ("k", "mode", "fallback", "policy", "breaker")
 """What a path's name depends on, and every change has alike on all ranks."""
 
+_COMPARED = ("live", "engine")
+"""Facts that every rank knows: what is set, and what runs it."""
+
 _OWN = tuple(field.name for field in fields(RankState) if field.name != "rank")
 
 
@@ -60,6 +63,26 @@ def merge_tunings(tunings: Sequence[Answer]) -> Answer:
     return {**first, "exact": {**first["exact"], **sums}}
 
 
+def merge_facts(answers: Sequence[Answer]) -> Answer:
+    """The first rank's, which has read the weights; its names are partial where ranks differ.
+
+    >>> one = {"facts": {"live": {"k": 3}, "engine": {"vllm": "0.32.0"}}, "partial": []}
+    >>> merge_facts([one, one])["partial"]
+    []
+    >>> other = {**one, "facts": {**one["facts"], "live": {"k": 1}}}
+    >>> merge_facts([one, other])["partial"]
+    [{'fact': 'live', 'reason': 'data-parallel rank 1 differs from rank 0'}]
+    """
+    first = answers[0]
+    unlike = [
+        {"fact": section, "reason": f"data-parallel rank {rank} differs from rank 0"}
+        for rank, other in enumerate(answers[1:], 1)
+        for section in _COMPARED
+        if other["facts"].get(section) != first["facts"].get(section)
+    ]
+    return {**first, "partial": [*first["partial"], *unlike]}
+
+
 def merge_all_requests(answers: Sequence[Answer]) -> Answer:
     """Those of all ranks, each with its rank."""
     return merge_requests([Requests.from_json(answer) for answer in answers]).as_json()
@@ -69,5 +92,6 @@ MERGES: Mapping[str, Callable[[Sequence[Answer]], Answer]] = {
     "state": merge_states,
     "tuning": merge_tunings,
     "requests": merge_all_requests,
+    "facts": merge_facts,
 }
 """By the command that was asked; of all others the first rank speaks for those that agree."""

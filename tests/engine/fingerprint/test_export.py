@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from specdeck.engine.fingerprint.compare import compare
+from specdeck.engine.fingerprint.compare import Comparison, compare
 from specdeck.engine.fingerprint.export import Gauges
 
 
@@ -25,3 +25,24 @@ def test_gauges_say_which_layer_differs(fingerprints: Any, tmp_path: Path) -> No
     gauges.show_failure()
     gauges.write(tmp_path / "drift.prom")
     assert 'up{engine="http://e:1"} 0.0' in (tmp_path / "drift.prom").read_text()
+
+
+def test_a_layer_that_is_not_compared_any_more_has_no_sample(
+    fingerprints: Any, tmp_path: Path
+) -> None:
+    gauges, found = Gauges("http://e:1"), compare(fingerprints.seen(), fingerprints.seen())
+    for layers in ({"build": False, "behaviour": True}, {"build": False, "behaviour": None}):
+        gauges.show(_With(found, layers), 7.0)  # type: ignore[arg-type]
+        gauges.write(tmp_path / "drift.prom")
+        is_told = 'layer="behaviour"' in (tmp_path / "drift.prom").read_text()
+        assert is_told is (layers["behaviour"] is not None)
+
+
+class _With:
+    """A comparison with other layers."""
+
+    def __init__(self, found: Comparison, layers: dict[str, bool | None]) -> None:
+        self._found, self.layers = found, layers
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._found, name)

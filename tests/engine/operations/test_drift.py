@@ -417,3 +417,21 @@ async def test_a_plugin_that_fails_without_a_pin_is_asked_nothing(
     for t in range(100):
         assert await lines(watcher, nameless(engine, t)) == []
     assert engine.fetches == 0
+
+
+async def test_ranks_that_differ_are_a_drift_for_as_long(engine: NamedEngine, place: Path) -> None:
+    watcher = watch(engine, place)
+    assert await lines(watcher, engine.reading(0)) == []
+    engine.found = fingerprint(unread=(Unread("live", "data-parallel rank 1 differs from rank 0"),))
+
+    def unlike(t: float) -> Reading:
+        found = engine.reading(t)
+        assert found.state is not None
+        return replace(found, state=replace(found.state, fingerprint=None))
+
+    told = [one for t in range(10, 200) for one in await lines(watcher, unlike(t))]
+    assert len(told) == 1
+    assert "live: data-parallel rank 1 differs from rank 0" in told[0]
+    assert engine.fetches < 6
+    engine.found = fingerprint()
+    assert await lines(watcher, engine.reading(300)) == ["as pinned again: prod.json"]
