@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 from textual.binding import Binding
+from textual.keys import KEY_NAME_REPLACEMENTS, Keys, key_to_character
 
 from specdeck.console.yaml_file import refuse_unknown
 from specdeck.engine import errors
@@ -303,8 +304,13 @@ def read_keymap(data: object, place_of: Callable[[str], errors.Place]) -> dict[s
     keymap = {str(name): value for name, value in data.items()}
     for name, moved in keymap.items():
         refuse_unknown(name, ids(), place_of)
-        if not all(one.strip() for one in moved.split(",")):
-            raise errors.ConfigError(f"{name} requires a key", place=place_of(name))
+        for key in (one.strip() for one in moved.split(",")):
+            if not key:
+                raise errors.ConfigError(f"{name} requires a key", place=place_of(name))
+            if not _is_key(key):
+                raise errors.ConfigError(
+                    f"{name}: no key is called {key}", place=place_of(name), remedy=_suggest(key)
+                )
     for place in GROUPS:
         if (clash := _find_clash(place, keymap)) is not None:
             name, key, other = clash
@@ -314,6 +320,30 @@ def read_keymap(data: object, place_of: Callable[[str], errors.Place]) -> dict[s
                 remedy=f"move {other} as well",
             )
     return keymap
+
+
+_MODIFIERS: Final = ("ctrl+", "alt+", "shift+", "super+", "meta+", "hyper+")
+_NAMES: Final = frozenset((*(key.value for key in Keys), *KEY_NAME_REPLACEMENTS.values()))
+"""What Textual calls the keys that are no character."""
+
+
+def _is_key(name: str) -> bool:
+    """Whether Textual knows a key by this name: what it does not, it binds and never gets.
+
+    >>> [_is_key(name) for name in ("f9", "ctrl+shift+x", "K", "question_mark", "F9", "page_down")]
+    [True, True, True, True, False, False]
+    """
+    bare = name
+    while bare.startswith(_MODIFIERS):
+        bare = bare.partition("+")[2]
+    known = (name in _NAMES, bare in _NAMES, len(bare) == 1, key_to_character(bare) is not None)
+    return any(known)
+
+
+def _suggest(name: str) -> str:
+    """A key that may be meant."""
+    other = name.lower().replace("_", "")
+    return f"did you mean {other}?" if _is_key(other) else "such as f5, ctrl+t or question_mark"
 
 
 def _find_clash(place: Place, keymap: Mapping[str, str]) -> tuple[str, str, str] | None:

@@ -54,6 +54,11 @@ def test_everything_can_be_set(tmp_path: Path) -> None:
         ),
         ("keymap:\n  mode.toggle: ''", ":2: mode.toggle requires a key"),
         ("keymap:\n  mode.toggle: f2,", ":2: mode.toggle requires a key"),
+        ("keymap:\n  mode.toggle: F9", ":2: mode.toggle: no key is called F9: did you mean f9?"),
+        (
+            "keymap:\n  mode.toggle: f2, blub",
+            ":2: mode.toggle: no key is called blub: such as f5, ctrl+t or question_mark",
+        ),
         ("theme: 3", ":1: theme requires a theme's name"),
         ("retention_days: -1", ":1: retention_days is a whole number of days, 0 for ever"),
         ("retention_days: soon", ":1: retention_days is a whole number of days, 0 for ever"),
