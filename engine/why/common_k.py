@@ -35,6 +35,8 @@ _LATE_S: Final = 10.0
 """For which the state and the moves may be read after the last look at requests."""
 _CUT_SHORT: Final = 0.1
 """Of the tokens, drafted or put out."""
+_CUT_OUT: Final = 0.02
+"""Of the requests."""
 _MOVERS: Final = ("k", "mode", "policy", "breaker")
 """Knobs that k goes by."""
 
@@ -74,13 +76,12 @@ def at_common_k(evidence: Evidence) -> Evidence:
 def is_cut_short(evidence: Evidence, alike: Evidence) -> bool:
     """Whether `alike`, its spans at a common k, lack so much that a cause may cost a good deal more
     than what is left tells: positions of drafts, rounds without any, or requests that had none."""
-    whole, left = evidence.span.total, alike.span.total
-    pairs = ((f(left), f(whole)) for f in (own_tokens, _count_drafted))
-    return left.requests < whole.requests or any(b < (1 - _CUT_SHORT) * a for b, a in pairs)
-
-
-def _count_drafted(counts: CohortCounts) -> int:
-    return counts.drafted
+    whole, left = (one.span.comparable().total for one in (evidence, alike))
+    return (
+        left.drafted < (1 - _CUT_SHORT) * whole.drafted
+        or own_tokens(left) < (1 - _CUT_SHORT) * own_tokens(whole)
+        or left.requests < (1 - _CUT_OUT) * whole.requests
+    )
 
 
 def is_moved(evidence: Evidence) -> bool:

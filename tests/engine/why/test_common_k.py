@@ -10,7 +10,7 @@ import pytest
 from tests.support.simulated_traffic import T0, Request, Traffic, usual
 
 from specdeck.engine.protocol.cohorts import CohortCounts, sum_counts
-from specdeck.engine.protocol.messages import LastChange
+from specdeck.engine.protocol.messages import LastChange, Policy
 from specdeck.engine.protocol.tuning import BreakerTuning, KChange, Tuning
 from specdeck.engine.why.common_k import is_moved
 from specdeck.engine.why.evidence import Baseline, CohortSpan, Evidence
@@ -308,3 +308,44 @@ def test_a_kind_that_is_as_much_of_the_traffic_is_not_more_of_it_at_another_k(th
     found = diagnose(traffic.forget().run(100).evidence(baseline))
     movements = {one.name: one.movement for one in found.causes}
     assert movements["structured_output"] == "always"
+
+
+def never_draft_json(span: CohortSpan) -> CohortSpan:
+    """The same requests, with not a draft for JSON."""
+    cells = {
+        cohort: replace(
+            counts, drafts=0, drafted_per_position=(0,) * 5, accepted_per_position=(0,) * 5
+        )
+        if cohort.structured == "json"
+        else counts
+        for cohort, counts in span.cells.items()
+    }
+    return replace(span, cells=cells)
+
+
+@pytest.mark.parametrize("policy", ["fixed", "goodput"])
+def test_a_kind_that_is_never_drafted_for_is_not_ruled_out_under_a_policy(policy: Policy) -> None:
+    traffic = Traffic(5, rate=12.0)
+    traffic.draw = lambda random: replace(
+        usual(random), adapter="none", structured="json" if random.random() < 0.5 else "none"
+    )
+    found = traffic.run(100).evidence()
+    assert found.state is not None
+    state = replace(found.state, policy=policy)
+    span, series = never_draft_json(found.span), tuple(map(never_draft_json, found.series))
+    said = diagnose(replace(found, span=span, series=series, state=state))
+    assert "structured_output" not in [one.name for one in said.ruled_out]
+    if policy == "fixed":
+        assert said.causes[0].name == "structured_output"
+    else:  # k may have been 0 whenever such requests came
+        reasons = {one.name: one.reason for one in said.untold}
+        assert reasons["structured_output"] == "cut_drafts"
+
+
+def test_a_policy_that_leaves_k_alone_leaves_nothing_in_doubt() -> None:
+    found = Traffic(5, rate=12.0).run(200).evidence()
+    assert found.state is not None
+    steady = diagnose(replace(found, state=replace(found.state, policy="goodput")))
+    assert steady.causes == ()
+    assert "cut_drafts" not in [one.reason for one in steady.untold]
+    assert [one.name for one in steady.ruled_out] == [one.name for one in diagnose(found).ruled_out]
