@@ -54,6 +54,7 @@ def test_an_honest_engine_says_what_its_target_says(
     assert data["near_tie"]["resolution"] in (1 / 16, 1 / 32, 1 / 64)
 
 
+@pytest.mark.long
 def test_one_stream_says_the_same(specdeck: Command, serving: LiveEngine) -> None:
     data = check(
         specdeck, serving, "--limit", "6", "--streams", "1", "--max-mismatch", "50%", code=0
@@ -200,6 +201,7 @@ def test_sampling_from_an_honest_engine_is_not_accused(
     assert data["control"]["p_lowest"] > data["alpha"]
 
 
+@pytest.mark.long
 def test_sampling_that_accepts_too_much_is_seen(
     specdeck: Command, serving: LiveEngine, fault: Path, hard: str
 ) -> None:
