@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from typing import Any, Final, Literal, Protocol
@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, Protocol
 from specdeck.engine.blackbox.deeper_drafts import are_drafts_deeper
 from specdeck.engine.blackbox.load_end import Read, has_load_ended
 from specdeck.engine.blackbox.summary import Extent, OverviewColumn
-from specdeck.engine.metrics.draft_length import OTHER_LENGTH
+from specdeck.engine.metrics.draft_length import is_shorter
 from specdeck.engine.metrics.serial_correlation import inflate
 
 Figure = Literal["acceptance", "tokens_per_second"]
@@ -177,26 +177,25 @@ def _list_around(history: Overviewed, start: float, end: float) -> list[Fall]:
     columns = history.overview(origin * COLUMN_S, (origin + count) * COLUMN_S, count)
     found: list[Fall] = []
     for figure in FIGURES:
-        read = partial(read_mean, figure=figure)
-        values = [read(column) for column in columns]
+        values = [read_mean(column, figure) for column in columns]
         drops = {
             at: fall
             for at in _find_peaks(values)
             if lead // 2 <= at < count - lead // 2
-            and (fall := _measure(history, figure, (origin + at) * COLUMN_S, read)) is not None
+            and (fall := _measure(history, figure, (origin + at) * COLUMN_S)) is not None
             and not is_of_deeper_drafts(history, fall)
         }
         if figure == "acceptance":
-            for at in _find_behind_shorter_drafts(columns, drops):
-                if lead // 2 <= at < count - lead // 2:
-                    t = (origin + at) * COLUMN_S
-                    fall = _measure(history, figure, t, read_first_accepted)
-                    if fall is not None:
-                        drops[at] = replace(fall, is_of_first=True)
+            drops |= {
+                at: fall
+                for at in _find_behind_shorter_drafts(columns, drops)
+                if lead // 2 <= at < count - lead // 2
+                and (fall := _measure(history, figure, (origin + at) * COLUMN_S, is_of_first=True))
+            }
         ends = [_column(one.t) - origin for one in drops.values() if is_end_of_load(history, one)]
         for at in _find_hidden(values, ends):
             if at not in drops and lead <= at < count - lead:
-                fall = _measure(history, figure, (origin + at) * COLUMN_S, read)
+                fall = _measure(history, figure, (origin + at) * COLUMN_S)
                 if fall is not None and not is_of_deeper_drafts(history, fall):
                     drops[at] = fall
         for at, fall in sorted(drops.items()):
@@ -224,7 +223,7 @@ def are_shorter(before: Sequence[OverviewColumn], after: Sequence[OverviewColumn
         [one.draft_length for one in side if one.draft_length is not None]
         for side in (before, after)
     )
-    return bool(was and now) and min(now) < (1 - OTHER_LENGTH) * sum(was) / len(was)
+    return bool(was and now) and is_shorter(min(now), sum(was) / len(was))
 
 
 def _find_hidden(values: Sequence[float | None], ends: Sequence[int]) -> Iterator[int]:
@@ -357,9 +356,11 @@ def _sides_of_gap(since: float, t: float) -> tuple[tuple[float, float], tuple[fl
     return (since - REACH_S, since), (math.nextafter(t, math.inf), t + REACH_S)
 
 
-def _measure(history: Overviewed, figure: Figure, t: float, read: _ReadMean) -> Fall | None:
-    """A fall at about `t`, to its second, with the figures of the time around it as they are read
-    of a column."""
+def _measure(
+    history: Overviewed, figure: Figure, t: float, *, is_of_first: bool = False
+) -> Fall | None:
+    """A fall at about `t`, to its second, with the figures of the time around it."""
+    read = read_first_accepted if is_of_first else partial(read_mean, figure=figure)
 
     def list_means(start: float, end: float, columns: int) -> list[float | None]:
         return [read(one) for one in history.overview(start, end, columns)]
@@ -378,4 +379,4 @@ def _measure(history: Overviewed, figure: Figure, t: float, read: _ReadMean) -> 
     # Whoever looks at the moment of the fall sees the first reading of what is lower.
     parts = list_means(t, t + COLUMN_S, int(COLUMN_S / _PART_S))
     first = next((n for n, one in enumerate(parts) if one is not None), -1)
-    return Fall(figure, t + (first + 1) * _PART_S, *figures)
+    return Fall(figure, t + (first + 1) * _PART_S, *figures, is_of_first=is_of_first)

@@ -7,10 +7,9 @@ changed, by a policy that saw acceptance fall or by hand, whole drafts tell noth
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from specdeck.engine.metrics.draft_length import OTHER_LENGTH, count_positions
-from specdeck.engine.protocol.cohorts import CohortCounts
 
 HELD: Final = 0.85
 """Of what was accepted before: with so much left acceptance did not fall."""
@@ -57,23 +56,27 @@ def find_common_depth(before: float | None, after: float | None) -> int | None:
     return count_positions(min(before, after))
 
 
-def compare_counts(
-    before: CohortCounts | None, after: CohortCounts | None
-) -> AcceptanceMove | None:
-    """How the acceptance of some requests moved; None where nothing was drafted for one side."""
-    if before is None or after is None:
-        return None
-    was, now = before.acceptance, after.acceptance
-    if was is None or now is None:
-        return None
-    depth = find_common_depth(*(one.drafted / max(1, one.drafts) for one in (before, after)))
-    if depth is not None:
-        old, new = (_accepted_of_first(one, depth) for one in (before, after))
-        if old is not None and new is not None:
-            return AcceptanceMove(old, new, depth)
-    return AcceptanceMove(was, now)
+class Drafted(Protocol):
+    """What was drafted in a stretch of time, or for some requests; None is not known."""
+
+    @property
+    def acceptance(self) -> float | None:
+        """Accepted over drafted tokens."""
+
+    @property
+    def observed_k(self) -> float | None:
+        """Tokens of a draft."""
+
+    def accepted_of_first(self, depth: int) -> float | None:
+        """What was accepted of the first `depth` tokens of drafts, as a share."""
 
 
-def _accepted_of_first(counts: CohortCounts, depth: int) -> float | None:
-    drafted = sum(counts.drafted_per_position[:depth])
-    return sum(counts.accepted_per_position[:depth]) / drafted if drafted else None
+def compare_acceptance(before: Drafted | None, after: Drafted | None) -> AcceptanceMove | None:
+    """How acceptance moved; None where it is not known of both."""
+    if before is None or after is None or before.acceptance is None or after.acceptance is None:
+        return None
+    if (depth := find_common_depth(before.observed_k, after.observed_k)) is not None:
+        was, now = (one.accepted_of_first(depth) for one in (before, after))
+        if was is not None and now is not None:
+            return AcceptanceMove(was, now, depth)
+    return AcceptanceMove(before.acceptance, after.acceptance)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-from specdeck.engine.incident.acceptance_move import AcceptanceMove, compare_counts
+from specdeck.engine.incident.acceptance_move import AcceptanceMove, compare_acceptance
 from specdeck.engine.incident.kinds import ASKED, Kinds
 from specdeck.engine.incident.onset import Onset
 from specdeck.engine.protocol.cohorts import Cohort, CohortCounts, sum_counts
@@ -43,7 +43,7 @@ class Side:
     @property
     def move(self) -> AcceptanceMove | None:
         """How their acceptance moved; None where nothing was drafted for one side."""
-        return compare_counts(self.before, self.after)
+        return compare_acceptance(self.before, self.after)
 
     @property
     def held(self) -> bool | None:
@@ -187,9 +187,7 @@ def _find_pattern(cause: Cause, inside: Side, onset: Onset | None) -> Pattern | 
 
 def first_accepted(counts: CohortCounts | None) -> float | None:
     """Of first drafted tokens, the share that was accepted; None when there were none."""
-    if counts is None or not counts.drafted_per_position or not counts.drafted_per_position[0]:
-        return None
-    return counts.accepted_per_position[0] / counts.drafted_per_position[0]
+    return None if counts is None else counts.accepted_of_first(1)
 
 
 def _describe(counts: CohortCounts | None) -> Mapping[str, Any] | None:

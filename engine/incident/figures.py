@@ -8,7 +8,6 @@ from itertools import pairwise
 from typing import Any, Final
 
 from specdeck.engine.blackbox.history import History
-from specdeck.engine.incident.acceptance_move import AcceptanceMove, find_common_depth
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.sample import quantile
 from specdeck.engine.metrics.window import Window
@@ -64,17 +63,6 @@ class Stretch:
         rates = (self.acceptance_per_position or ())[:depth]
         known = [rate for rate in rates if rate is not None]
         return sum(known) / depth if len(known) == depth else None
-
-
-def compare_acceptance(before: Stretch, after: Stretch) -> AcceptanceMove | None:
-    """How acceptance moved; None where it is not known of both."""
-    if before.acceptance is None or after.acceptance is None:
-        return None
-    if (depth := find_common_depth(before.observed_k, after.observed_k)) is not None:
-        was, now = (one.accepted_of_first(depth) for one in (before, after))
-        if was is not None and now is not None:
-            return AcceptanceMove(was, now, depth)
-    return AcceptanceMove(before.acceptance, after.acceptance)
 
 
 def measure(history: History, label: str, start: float, end: float) -> Stretch:

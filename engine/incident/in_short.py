@@ -7,7 +7,7 @@ from typing import Final
 
 from specdeck.engine.blackbox.falls import NEWEST_S, Fall, Figure
 from specdeck.engine.blackbox.gaps import Coverage
-from specdeck.engine.incident.acceptance_move import AcceptanceMove
+from specdeck.engine.incident.acceptance_move import AcceptanceMove, compare_acceptance
 from specdeck.engine.incident.case_words import (
     DIMENSIONS,
     describe_case,
@@ -19,7 +19,6 @@ from specdeck.engine.incident.case_words import (
     describe_who,
 )
 from specdeck.engine.incident.dips import TOGETHER_S, find_near
-from specdeck.engine.incident.figures import compare_acceptance
 from specdeck.engine.incident.kinds import ASKED
 from specdeck.engine.incident.markdown import Clock, escape, format_acceptance
 from specdeck.engine.incident.material import Material

@@ -8,7 +8,7 @@ from dataclasses import astuple, dataclass, replace
 from typing import Any, Final
 
 from specdeck.engine.blackbox.history import History
-from specdeck.engine.incident.acceptance_move import AcceptanceMove, compare_counts
+from specdeck.engine.incident.acceptance_move import AcceptanceMove, compare_acceptance
 from specdeck.engine.protocol.codec import WrongType
 from specdeck.engine.protocol.cohorts import BROUGHT, DIMENSIONS, CohortCounts, Cohorts, sum_counts
 from specdeck.engine.protocol.tuning import Tuning
@@ -48,7 +48,7 @@ class Kind:
     @property
     def move(self) -> AcceptanceMove | None:
         """How its acceptance moved; None where nothing was drafted for one side."""
-        return compare_counts(self.before, self.after)
+        return compare_acceptance(self.before, self.after)
 
     @property
     def loss(self) -> float | None:

@@ -12,6 +12,15 @@ _LACKS = 0.1
 """Of a token: so much drafts may lack on average of a position that counts as theirs."""
 
 
+def is_shorter(length: float, than: float) -> bool:
+    """Whether drafts of so many tokens on average are shorter than others.
+
+    >>> is_shorter(4.7, than=5.0), is_shorter(4.8, than=5.0)
+    (True, False)
+    """
+    return length < (1 - OTHER_LENGTH) * than
+
+
 def count_positions(length: float) -> int:
     """The positions that drafts of so many tokens on average have; one at least.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from specdeck.engine.divergence.statistics import CONFIDENCE, Rate, wilson
 from specdeck.engine.divergence.verdict import Word
-from specdeck.engine.metrics.draft_length import OTHER_LENGTH
+from specdeck.engine.metrics.draft_length import is_shorter
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.window import Window
 
@@ -264,7 +264,7 @@ class AcceptanceAlarm:
         """Whether a policy drafts less than when it was raised: of less a larger share is accepted,
         and the policy may have seen what the alert tells of."""
         is_moving = reading.state is not None and reading.state.policy != "fixed"
-        return is_moving and length < (1 - OTHER_LENGTH) * self._length
+        return is_moving and is_shorter(length, self._length)
 
     def _stays_well(self, t: float, is_well: bool) -> bool:
         """Whether the rate is well, and was for as long as it must be."""

@@ -87,6 +87,20 @@ class CohortCounts:
         """Accepted over drafted tokens; None when nothing was drafted."""
         return self.accepted / self.drafted if self.drafted else None
 
+    @property
+    def observed_k(self) -> float | None:
+        """Tokens of a draft; None without drafts."""
+        return self.drafted / self.drafts if self.drafts else None
+
+    def accepted_of_first(self, depth: int) -> float | None:
+        """What was accepted of the first `depth` tokens of drafts, as a share; None without any.
+
+        >>> CohortCounts(1, 9, 30, 0, 10, (10, 10, 5), (8, 6, 1)).accepted_of_first(2)
+        0.7
+        """
+        drafted = sum(self.drafted_per_position[:depth])
+        return sum(self.accepted_per_position[:depth]) / drafted if drafted else None
+
 
 _PLAIN = 5
 """Figures that are not by position."""

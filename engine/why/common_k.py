@@ -13,12 +13,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from specdeck.engine.protocol.cohorts import Cohort, CohortCounts, sum_counts
+from specdeck.engine.protocol.cohorts import CohortCounts
 from specdeck.engine.protocol.messages import LastChange
 from specdeck.engine.protocol.methods import drafts_by_text
 from specdeck.engine.protocol.tuning import KChange
 from specdeck.engine.why.cohort_gaps import list_splits
-from specdeck.engine.why.evidence import CohortSpan, Evidence
+from specdeck.engine.why.evidence import CohortSpan, Evidence, join_spans
 from specdeck.engine.why.figures import LEAST_REQUESTS, own_tokens
 
 _NEARLY_ALL: Final = 0.9
@@ -158,13 +158,8 @@ def _leave_out_off(evidence: Evidence) -> Evidence:
         return all(piece.end <= start or piece.start >= end + _AFTER_OFF_S for start, end in off)
 
     kept = tuple(filter(is_drafted, evidence.series))
-    cells: dict[Cohort, list[CohortCounts]] = {}
-    for piece in kept:
-        for cohort, counts in piece.cells.items():
-            cells.setdefault(cohort, []).append(counts)
-    span = evidence.span
-    left = {cohort: sum_counts(each, span.k_max) for cohort, each in cells.items()}
-    return replace(evidence, span=replace(span, cells=left), series=kept)
+    left = join_spans(kept).cells if kept else {}
+    return replace(evidence, span=replace(evidence.span, cells=left), series=kept)
 
 
 def _list_off(evidence: Evidence) -> list[tuple[float, float]]:

@@ -143,7 +143,8 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     causes = merge_drift([one for one in found if isinstance(one, Cause)])
     of_cohorts = _list_groups(causes)
     draft = judge_draft(alike, of_cohorts)
-    if is_cut_short(evidence, alike):
+    is_short = is_cut_short(evidence, alike)
+    if is_short:
         draft = list(map(_doubt, draft))
         found = list(map(_doubt, found)) if now is alike else found
     config = [*draft, judge_k(evidence)]
@@ -152,7 +153,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     load = _judge_time(evidence, causes)
     named = any(cause.movement == "more" for cause in causes)
     mix = judge_mix(alike, is_named=named)
-    rest: list[Finding] = [*config, *load, _doubt(mix) if is_cut_short(evidence, alike) else mix]
+    rest: list[Finding] = [*config, *load, _doubt(mix) if is_short else mix]
     causes += [one for one in rest if isinstance(one, Cause)]
     others = [one for one in (*found, *rest) if not isinstance(one, Cause)]
     told = {cause.name for cause in causes}

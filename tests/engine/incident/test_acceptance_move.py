@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from specdeck.engine.incident.acceptance_move import compare_counts
+from specdeck.engine.incident.acceptance_move import compare_acceptance
 from specdeck.engine.incident.case import Side
 from specdeck.engine.protocol.cohorts import CohortCounts, no_counts
 
@@ -44,5 +44,5 @@ def test_requests_are_compared_by_tokens_that_drafts_had_before_and_after(
 
 
 def test_nothing_is_compared_with_no_draft() -> None:
-    assert compare_counts(count(0.8, [5]), no_counts(5)) is None
+    assert compare_acceptance(count(0.8, [5]), no_counts(5)) is None
     assert Side(count(0.8, [5]), None).held is None
