@@ -29,7 +29,8 @@ Action = Literal["apply", "withdraw", "keep", "revert", "abandon"]
 _PATIENCE = 1.5
 _PATIENCE_S = 10.0
 """A trial may take so many times its seconds, and so many more, before it gives up for want
-of work to measure."""
+of work to measure. What it settles after its turns is work, and comes on top: where steps are long,
+three of them are longer than a short stint."""
 _PAIRS, _SLOW_PAIRS = 16, 8
 """Pairs of a trial, where stints are long enough; slow are changes that take time to tell."""
 _FEWEST_PAIRS = 5
@@ -133,6 +134,7 @@ class Trial:
         if self._settling_steps > 0 or self._settling_s > 0:
             self._settling_steps -= 1
             self._settling_s -= seconds
+            self._gives_up += seconds
             return None
         stint = self._stint
         stint.add(seconds, step)

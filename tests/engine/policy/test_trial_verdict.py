@@ -197,6 +197,18 @@ def test_an_engine_that_idles_does_not_hold_a_trial_open() -> None:
     assert trial.reason == "too little traffic to compare"
 
 
+def test_a_short_trial_of_long_steps_is_judged() -> None:
+    trial = Trial(TrialParameters().lasting(4.0), t=0.0, lease_s=None)
+    trial.begin()
+    now = 0.0
+    while not trial.over:
+        now += 0.5
+        trial.tick(now)
+        trial.step(Step(0, now, 2, 8, 3, 2, 6, 0, 0.5, 2))
+    assert trial.comparison is not None, trial.reason
+    assert now > 24.0  # its 20 stints, and three steps after each turn
+
+
 def test_a_clock_set_back_does_not_prolong_it(engine: Any) -> None:
     trial = Trial(SHORT, t=1000.0, lease_s=15.0)
     trial.begin()
