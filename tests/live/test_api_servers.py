@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 from tests.support.command import Command
-from tests.support.live_engine import MODELS, Driver, LiveEngine, Prompts
+from tests.support.live_engine import LIMITS, MODELS, Driver, LiveEngine, Prompts
 
 from specdeck.engine.launch import process
 
@@ -51,8 +51,7 @@ async def test_two_api_servers_steer_one_engine_and_end_with_it(
     assert leader is not None
     assert len([one for one in process.members(leader) if "APIServer" in one.name]) == 2
     # The kernel deals connections out to the servers: one for each request meets both.
-    limits = httpx.Limits(max_keepalive_connections=0)
-    async with httpx.AsyncClient(base_url=two.url, timeout=120, limits=limits) as client:
+    async with httpx.AsyncClient(base_url=two.url, timeout=120, limits=LIMITS) as client:
         driver = Driver(client, two.token)
         await driver.put(k=0)
         reference = await driver.batch(prompts)

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 from tests.support.command import PATIENCE_S, Command
-from tests.support.live_engine import Driver, LiveEngine, until
+from tests.support.live_engine import LIMITS, Driver, LiveEngine, until
 
 from specdeck.engine.protocol.messages import PREFIX, TOKEN_HEADER
 
@@ -31,8 +31,7 @@ def keyed(specdeck: Command) -> Iterator[LiveEngine]:
 @pytest.fixture
 async def client(keyed: LiveEngine) -> AsyncIterator[httpx.AsyncClient]:
     """One without the key."""
-    limits = httpx.Limits(max_connections=None)
-    async with httpx.AsyncClient(base_url=keyed.url, timeout=120, limits=limits) as found:
+    async with httpx.AsyncClient(base_url=keyed.url, timeout=120, limits=LIMITS) as found:
         yield found
 
 

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 import httpx
 
-from specdeck.engine.client.http import IDLE_S
 from specdeck.engine.protocol.messages import PREFIX, TOKEN_HEADER
 from specdeck.engine.protocol.tuning import Tuning
 from tests.support.command import PATIENCE_S, Command
@@ -28,8 +27,9 @@ START_S = 300.0
 TOKENS = 64
 """Of a continuation: rounds enough for every k, at no more than they cost."""
 
-LIMITS = httpx.Limits(keepalive_expiry=IDLE_S)
-"""Of a client whose requests may rest for seconds in between."""
+LIMITS = httpx.Limits(max_keepalive_connections=0)
+"""Of a client that an engine answers whatever the machine does: each request has a connection of
+its own, and meets no idle one that is being closed."""
 
 Tokens = tuple[int, ...]
 Prompts = Sequence[Sequence[int]]
