@@ -58,8 +58,8 @@ _PAIRED = re.compile(
     r"\\*[\"']\s*,(?=\s*[bBuU]?\\*[\"'])"
 )
 """A name that begins a pair, or is an option in a list of words."""
-_PAIR_END = re.compile(r"(?:\\*[\"'])?\s*,?\s*(?:[)\]]|\Z)")
-_TAG = re.compile(r"<(/?)([A-Za-z_][\w.:\-]*)[^<>]*>")
+_PAIR_END = re.compile(r"(?:\\*+[\"'])?\s*+,?\s*+(?:[)\]]|\Z)")
+_TAG = re.compile(r"<(/?)([A-Za-z_][\w.:\-]*+)[^<>]*+>")
 _SIGNED = re.compile(r"(?:\A|[^A-Za-z])sig(?:nature)?\Z", re.IGNORECASE)
 """In a URL's query, what lets in whoever has the URL."""
 
@@ -75,7 +75,7 @@ _QUOTED = {
     '"': re.compile(r"(?:[^\"\\]|\\.)*+", re.DOTALL),
     "'": re.compile(r"(?:[^'\\]|\\.)*+", re.DOTALL),
 }
-_QUOTES = {'"': re.compile(r'(\\*)"'), "'": re.compile(r"(\\*)'")}
+_QUOTES = {'"': re.compile(r'(?<!\\)(\\*+)"'), "'": re.compile(r"(?<!\\)(\\*+)'")}
 _NESTED = re.compile(r"[\[\]{}()]|\"(?:[^\"\\]|\\.)*+\"?|'(?:[^'\\]|\\.)*+'?", re.DOTALL)
 """Brackets, and texts in which a bracket is none; one without an end takes all the rest."""
 _SPACE = re.compile(r"\s*")
@@ -253,7 +253,7 @@ def _list_held(value: str) -> Iterator[str]:
     if (nested := _NESTS.match(value)) is None:
         return
     for part in _NESTED.finditer(value, nested.end()):
-        if part[0][0] in "\"'" and not value[part.end() :].lstrip().startswith(":"):
+        if part[0][0] in "\"'" and not value.startswith(":", _skip_space(value, part.end())):
             yield part[0][1:].removesuffix(part[0][0])
 
 

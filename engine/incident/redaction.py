@@ -40,7 +40,7 @@ _SHAPES = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{8,}|gh[pousr]_[A-Za-z0-9]{8,}|github_pat_\w{8,}|glpat-[\w-]{8,}"
     r"|(?:sk|pk|rk)[-_][A-Za-z0-9_-]{8,}|xox[abprs]-[\w-]{8,}|nvapi-[\w-]{8,}"
     r"|A(?:KIA|SIA)[A-Z0-9]{12,}|AIza[\w-]{20,}|ya29\.[\w-]{10,}"
-    r"|eyJ[\w-]{8,}\.[\w-]{4,}(?:\.[\w-]*)?)"
+    r"|eyJ[\w-]{8,4000}+\.[\w-]{4,}+(?:\.[\w-]*)?)"
 )
 """Tokens that tell by their beginning whose they are."""
 _BASIC = re.compile(r"\b((?:basic|digest|negotiate|token)\s+)[A-Za-z0-9+/=_-]{8,}", re.IGNORECASE)
@@ -52,7 +52,7 @@ _HEADER = re.compile(
 """Whatever stands behind these, to the end of the line."""
 _KEY_BLOCK = re.compile(r"-----BEGIN [A-Z ]*KEY-----.*?(?:-----END [A-Z ]*KEY-----|\Z)", re.DOTALL)
 _OPTION = re.compile(
-    r"(?<![\w-])(--?[A-Za-z][\w.-]*)([\"']?(?:\s*,\s*|[ =]\s*))(?!-)([^\n]+?)"
+    r"(?<![\w.-])(--?[A-Za-z][\w.-]*+)([\"']?(?:\s*,\s*|[ =]\s*))(?!-)([^\n]+?)"
     r"(?=(?<!\s)\s+-|[\"']?(?:(?<!\s)\s+)?,\s*[\"']?-|\]|\n|$)"
 )
 """An option and all that it is given, on a command line or in a list of arguments."""

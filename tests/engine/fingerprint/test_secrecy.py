@@ -145,6 +145,21 @@ def test_no_text_takes_longer_than_it_is_long(piece: str, end: str) -> None:
     assert time.process_time() - began < 4
 
 
+@pytest.mark.parametrize(
+    ("before", "piece", "end"),
+    [
+        ("</", "a", ""), ("<", "a", "</"), ("</a ", "b", ""), ("('password', 'x'", " ", "z"),
+        ("('password', 'x", "\\", "z"), (r"password=\"", "\\", "z"), ("password=[", "'a',", ""),
+    ],
+)  # fmt: skip
+def test_what_is_long_behind_what_begins_something_is_read_once(
+    before: str, piece: str, end: str
+) -> None:
+    began = time.process_time()
+    redact(before + (piece * 60_000)[:60_000] + end)
+    assert time.process_time() - began < 2
+
+
 @pytest.mark.parametrize("name", ["password=", "password: ", "password: |"])
 def test_blanks_behind_a_name_take_no_time(name: str) -> None:
     """A client may have an engine log them, whose one thread is held meanwhile."""
