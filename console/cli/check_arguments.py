@@ -13,7 +13,7 @@ from specdeck.console.cli.common import Finite, Whole, metrics_address_option
 from specdeck.console.cli.engines import Access, access, key_option, token_option
 from specdeck.console.cli.output_file import OutputFile
 from specdeck.engine.divergence import report
-from specdeck.engine.divergence.prompts import MOST, PromptSet
+from specdeck.engine.divergence.prompts import BUNDLED, MOST, PromptSet
 from specdeck.engine.divergence.sampled import Sampling
 from specdeck.engine.errors import UsageError
 from specdeck.engine.operations.check import CheckOptions
@@ -248,11 +248,12 @@ def _refuse_places(asked: CheckArguments) -> None:
     """UsageError for a file that could not be written, before anything is asked for it."""
     for path in asked.reports:
         report.report_form(path)
+    read = () if asked.source in BUNDLED else (Path(asked.source),)
     for place in (*asked.reports, asked.bundle):
         if place is not None:
-            report.refuse_place(place)
+            report.refuse_place(place, read=read)
     if asked.metrics_file is not None:
-        report.refuse_place(asked.metrics_file, replaced=True)
+        report.refuse_place(asked.metrics_file, replaced=True, read=read)
 
 
 def refuse_case(asked: CheckArguments, prompts: PromptSet) -> None:

@@ -141,7 +141,8 @@ def command(places: tuple[str, ...], target: Path | None, **options: Any) -> int
         )
     for place in (target, options["junit"], options["page"]):
         if place is not None:
-            refuse_place(place, replaced=place is target)
+            read = () if place is target else map(Path, places[:1])
+            refuse_place(place, replaced=place is target, read=read)
     if target is not None:
         return _save(places, target, options)
     if len(places) > 2:

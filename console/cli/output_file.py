@@ -12,6 +12,7 @@ import click
 
 from specdeck.console.cli.first_and_last import INTERRUPTED
 from specdeck.console.cli.output import log
+from specdeck.engine.divergence.report import is_report
 from specdeck.engine.errors import SpecdeckError
 
 
@@ -70,13 +71,14 @@ def _look(path: Path) -> tuple[int, int] | None:
 
 
 def withdraw(paths: Iterable[Path]) -> None:
-    """Removes those of `paths` that are there as files, and says so."""
+    """Removes those of `paths` that hold a report, and says so; whatever else is there stays."""
     for path in paths:
-        if path.is_file():
-            try:
-                path.unlink()
-            except OSError as error:
-                why = (error.strerror or "it cannot be removed").lower()
-                log(f"specdeck: {path} is of an earlier run: {why}")
-            else:
-                log(f"specdeck: {path} was of an earlier run and is removed")
+        if not is_report(path):
+            continue
+        try:
+            path.unlink()
+        except OSError as error:
+            why = (error.strerror or "it cannot be removed").lower()
+            log(f"specdeck: {path} is of an earlier run: {why}")
+        else:
+            log(f"specdeck: {path} was of an earlier run and is removed")

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_args
 from xml.etree import ElementTree as ET
@@ -23,8 +24,9 @@ from specdeck.engine.divergence.history import (
 from specdeck.engine.divergence.likelihood import Visible
 from specdeck.engine.divergence.structured import Violation
 from specdeck.engine.errors import UsageError
-from specdeck.engine.files import replace_file, write_stream
+from specdeck.engine.files import read_file, replace_file, write_stream
 from specdeck.engine.metrics.exposition import Exposition
+from specdeck.engine.protocol.codec import loads
 from specdeck.engine.text import UNKNOWN, escape_markdown, format_percent, format_value, oneline
 
 Data = Mapping[str, Any]
@@ -34,6 +36,9 @@ FORMS = (".json", ".xml", ".md")
 UNJUDGED = "could not be judged: "
 _MOST_LINKS = 40
 """One after the other, as Linux has it."""
+_LONGEST_REPORT = 256 << 20
+_TOLD = frozenset({"cases", "samples"})
+"""In JSON one of these stands beside the verdict."""
 _MISFIT = 1e-4
 """So unlikely are the reference's own draws where it does not sample by what it says."""
 SAMPLED_SHOWN = 5
@@ -120,12 +125,15 @@ def _follow_links(path: Path) -> Path:
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
 
 
-def refuse_place(path: Path, *, replaced: bool = False) -> None:
+def refuse_place(path: Path, *, replaced: bool = False, read: Iterable[Path] = ()) -> None:
     """Raises UsageError where a file of this name can be seen to be impossible to write.
 
-    One that is `replaced`, by another beside it, requires no leave to write but its folder's.
+    One that is `replaced`, by another beside it, requires no leave to write but its folder's. None
+    of those that are `read` is written over.
     """
     folder, there = path.parent, os.path.exists(path)
+    if there and any(os.path.exists(one) and path.samefile(one) for one in read):
+        raise UsageError(f"{path}: is read, and would be written over", remedy="give another file")
     if there and path.is_dir():
         why = "is a folder"
     elif not there and not os.path.isdir(folder):
@@ -135,6 +143,20 @@ def refuse_place(path: Path, *, replaced: bool = False) -> None:
     else:
         return
     raise UsageError(f"{path}: {why}", remedy="give another file")
+
+
+def is_report(path: Path) -> bool:
+    """Whether a file is a report of a check or a gate; False where it cannot be read."""
+    try:
+        data = read_file(path, most=_LONGEST_REPORT)
+    except OSError:
+        return False
+    if data.startswith(b"{"):
+        with suppress(ValueError):
+            held = loads(data, most_values=_LONGEST_REPORT)
+            return isinstance(held, dict) and "verdict" in held and bool(_TOLD & held.keys())
+        return False
+    return data.startswith(b"# specdeck ") or b'<testsuite name="specdeck ' in data[:200]
 
 
 def report_form(path: Path) -> str:

@@ -721,15 +721,14 @@ def test_a_round_that_cannot_be_done_ends_no_series_and_shows_in_its_gauges(
 def test_a_check_that_cannot_be_done_leaves_no_report_of_an_earlier_one(
     engine: CheckedEngine, prompts: Path, tmp_path: Path, capsys: Captured
 ) -> None:
-    report, page = tmp_path / "a.xml", tmp_path / "a.md"
-    files = ["--report", str(report), "--report", str(page)]
+    report, page, told = (tmp_path / name for name in ("a.xml", "a.md", "a.json"))
+    files = [word for path in (report, page, told) for word in ("--report", str(path))]
     check(engine, prompts, *files)
     assert report.is_file()
     words = ["check", "http://127.0.0.1:1", "--prompts", str(prompts), "--patience", "0"]
     capsys.readouterr()
     assert outcome([*words, *files]) == 3
-    assert not report.exists()
-    assert not page.exists()
+    assert not any(path.exists() for path in (report, page, told))
     assert f"{report} was of an earlier run and is removed" in capsys.readouterr().err
     assert outcome([*words, *files]) == 3
     assert "earlier" not in capsys.readouterr().err
@@ -900,3 +899,15 @@ async def test_a_check_that_is_stopped_reads_no_further(tmp_path: Path) -> None:
     is_stopped.set()
     await loop.shutdown_default_executor()
     assert lines < 100_000
+
+
+def test_the_prompts_are_no_place_for_a_report(
+    engine: CheckedEngine, prompts: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    beside = tmp_path / "prompts.md"
+    beside.symlink_to(prompts)
+    before = prompts.read_bytes()
+    words = ["check", engine.url, "--prompts", str(prompts), "--report", str(beside)]
+    assert outcome(words) == 2
+    assert "is read, and would be written over" in capsys.readouterr().err
+    assert prompts.read_bytes() == before
