@@ -23,8 +23,11 @@ from specdeck.engine.protocol.messages import MASK_VARIABLE
 
 _MASKS = "_specdeck_masks"
 _LONGEST = 65_536
-"""Characters of a message that are looked at, and shown: vLLM logs what clients ask for, in the one
-thread that answers them."""
+"""Characters of a text that are looked at, and shown."""
+_LONGEST_SERVED, _LONGEST_ARGUMENT = 4_096, 2_048
+"""The same of a message of an engine that is ready, and of one of its arguments: vLLM logs what
+clients ask for, in the one thread that answers them. What it was started with, which is longer, it
+has logged by then."""
 
 
 def mask_logs(environment: Mapping[str, str] = os.environ) -> None:
@@ -36,26 +39,42 @@ def mask_logs(environment: Mapping[str, str] = os.environ) -> None:
     make = logging.getLogRecordFactory()
     if MASK_VARIABLE not in environment or hasattr(make, _MASKS):
         return
-    mask_values = make_mask(read_values(Path(environment[MASK_VARIABLE])))
+    values = Path(environment[MASK_VARIABLE])
+    mask_values = make_mask(read_values(values))
 
-    def mask(text: str) -> str:
+    def mask(text: str, longest: int = _LONGEST) -> str:
+        return redact(shorten(text, longest))
+
+    def shorten(text: str, longest: int) -> str:
         text = mask_values(text)  # whole: a part of a value would not be known
-        if len(text) <= _LONGEST:
-            return redact(text)
+        if len(text) <= longest:
+            return text
         end = "\n" if text.endswith("\n") else ""
-        return f"{redact(text[:_LONGEST])}… ({len(text) - _LONGEST} more characters){end}"
+        return f"{text[:longest]}… ({len(text) - longest} more characters){end}"
+
+    def shorten_served(argument: object) -> object:
+        # The file is gone once the engine is ready.
+        if isinstance(argument, str) and len(argument) > _LONGEST_ARGUMENT and not values.exists():
+            return shorten(argument, _LONGEST_ARGUMENT)
+        return argument
+
+    def mask_message(text: str) -> str:
+        is_served = len(text) > _LONGEST_SERVED and not values.exists()
+        return mask(text, _LONGEST_SERVED if is_served else _LONGEST)
 
     def make_masked(*args: Any, **kwargs: Any) -> logging.LogRecord:
         record = make(*args, **kwargs)
         try:
+            if isinstance(record.args, tuple):
+                record.args = tuple(map(shorten_served, record.args))
             said = record.getMessage()
-            masked = mask(said)
+            masked = mask_message(said)
         except Exception as error:  # noqa: BLE001  # whatever an argument's own words raise
             # Logging would show the arguments one by one, where nothing tells a secret.
             said = mask(record.msg) if isinstance(record.msg, str) else type(record.msg).__name__
             masked = f"{said} (no words came of its arguments: {type(error).__name__})"
         if masked != said:
-            record.msg, record.args = _mask_arguments(record, masked, mask) or (masked, ())
+            record.msg, record.args = _mask_arguments(record, masked, mask_message) or (masked, ())
         return record
 
     setattr(make_masked, _MASKS, True)

@@ -202,7 +202,8 @@ def test_texts_are_changed_and_the_shape_is_kept(value: object) -> None:
         "a_", "aA1", "x", "A", "-", "a.", "prompt_", "guided_", "text=", "=", "'", '"', "'\\",
         "“", "«", "„", "[1,", "://a:", "https://", "user@", "--a-", "-a /", "-a ,", "a b ",
         "pass_", "tokens_max_", "eyJaaaaaaaa-", "said A", "token ", "Bearer ", "asked x ",
-        "cookie:", "?a=", "...", ".-a", "-eyJ", "zq7-pl\u2026", "zq7-plan", "value:", "a:b@", "<token>",
+        "cookie:", "?a=", "...", "zq7-pl\u2026", "zq7-plan", "value:", "a:b@", "<token>",
+        ".-a", "-eyJ",
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("end", ["", "\n", " " * (LONGEST_TEXT // 2)])
