@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from specdeck.engine.fingerprint.secrecy import redact
-from specdeck.engine.plugin.secret_values import make_mask, read_values
+from specdeck.engine.plugin.secret_values import make_mask, measure_longest, read_values
 from specdeck.engine.protocol.messages import MASK_VARIABLE
 
 _MASKS = "_specdeck_masks"
@@ -39,27 +39,32 @@ def mask_logs(environment: Mapping[str, str] = os.environ) -> None:
     make = logging.getLogRecordFactory()
     if MASK_VARIABLE not in environment or hasattr(make, _MASKS):
         return
-    values = Path(environment[MASK_VARIABLE])
-    mask_values = make_mask(read_values(values))
+    file = Path(environment[MASK_VARIABLE])
+    values = read_values(file)
+    mask_values, longest_value = make_mask(values), measure_longest(values)
 
     def mask(text: str, longest: int = _LONGEST) -> str:
         return redact(shorten(text, longest))
 
     def shorten(text: str, longest: int) -> str:
-        text = mask_values(text)  # whole: a part of a value would not be known
-        if len(text) <= longest:
-            return text
+        whole = len(text) <= longest + longest_value
+        masked = mask_values(text if whole else text[: longest + longest_value])
+        if whole and len(masked) <= longest:
+            return masked
+        # Of a value that goes on behind what is looked at, the part before is not known.
+        shown = masked if whole else masked[: max(0, len(masked) - longest_value)]
+        shown = shown[:longest]
         end = "\n" if text.endswith("\n") else ""
-        return f"{text[:longest]}… ({len(text) - longest} more characters){end}"
+        return f"{shown}… ({len(text) - len(shown)} more characters){end}"
 
     def shorten_served(argument: object) -> object:
         # The file is gone once the engine is ready.
-        if isinstance(argument, str) and len(argument) > _LONGEST_ARGUMENT and not values.exists():
+        if isinstance(argument, str) and len(argument) > _LONGEST_ARGUMENT and not file.exists():
             return shorten(argument, _LONGEST_ARGUMENT)
         return argument
 
     def mask_message(text: str) -> str:
-        is_served = len(text) > _LONGEST_SERVED and not values.exists()
+        is_served = len(text) > _LONGEST_SERVED and not file.exists()
         return mask(text, _LONGEST_SERVED if is_served else _LONGEST)
 
     def make_masked(*args: Any, **kwargs: Any) -> logging.LogRecord:

@@ -106,6 +106,15 @@ def make_mask(values: Iterable[str]) -> Callable[[str], str]:
     return mask
 
 
+def measure_longest(values: Iterable[str]) -> int:
+    """Characters of the longest way in which one of `values` may stand in a text.
+
+    >>> measure_longest(["pw", "a/b"])
+    5
+    """
+    return max((len(form) for value in values for form in _spell(value)), default=0)
+
+
 def _spell(value: str) -> Iterator[str]:
     """A value as Python, JSON and a URL have it, and each line of it."""
     for part in (value, *value.splitlines()):

@@ -152,6 +152,22 @@ def test_a_long_path_is_shortened_in_the_access_log(capsys: pytest.CaptureFixtur
     assert not capsys.readouterr().err
 
 
+@pytest.mark.parametrize("words", ["%s", "x"])
+def test_no_part_of_a_value_is_shown_where_a_message_is_shortened(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, words: str
+) -> None:
+    file, secret = tmp_path / "engine.yaml", "PLANTED-correct-horse-battery"
+    file.write_text(format_values([secret]))
+    mask_logs({MASK_VARIABLE: str(file)})
+    file.unlink()
+    longest = 2_048 if words == "%s" else 4_096
+    for before in range(longest - 40, longest + 80):
+        text = f"{secret} {'x ' * before}"[:before] + secret + "y " * 5_000
+        logging.getLogger("vllm").warning(*((words, text) if words == "%s" else (text,)))
+        assert "PLANT" not in caplog.messages[-1]
+        assert "more characters)" in caplog.messages[-1]
+
+
 def test_what_an_engine_is_started_with_is_logged_whole(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
