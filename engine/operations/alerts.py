@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from operator import add
 from typing import TYPE_CHECKING, Any, Literal
 
 from specdeck.engine.divergence.statistics import CONFIDENCE, Rate, wilson
@@ -197,13 +198,14 @@ class AcceptanceAlarm:
         """Tokens of a draft, of those that it was raised by."""
         self._cleared_at: float | None = None
         """Unix time; None before the first time."""
-        self._well_since: float | None = None
-        """Unix time since which nothing but good rates was seen; None while they are not."""
-        self._well_at = 0.0
-        """Unix time of the last good rate: of what comes long before the next one nothing is
-        known."""
+        self._well_at: float | None = None
+        """Unix time of the last rate, where it was good; None while they are not."""
+        self._well_for = 0.0
+        """Seconds that good rates are of, with no other between: each is of the last SPAN_S."""
         self._well_s = 0.0
-        """For how long they must be good."""
+        """Of how many seconds they must be."""
+        self._thin: tuple[float, ...] = (0.0, 0.0, 0.0)
+        """Drafts, drafted and accepted tokens since the last rate, which were too few for one."""
         self._unknown_since: float | None = None
         """Unix time of the first draft since then whose fate is not known; None of none."""
         self._known_since: float | None = None
@@ -240,18 +242,20 @@ class AcceptanceAlarm:
             self._windows.popleft()
         drafts, drafted, accepted = (sum(one[i] for one in self._windows) for i in (1, 2, 3))
         if drafts < MIN_DRAFTS:
+            self._thin = tuple(map(add, self._thin, self._windows[-1][1:]))
             return None
-        # Tokens of one draft stand and fall together: a draft is one piece of evidence.
-        # Nothing but an engine that makes its counters up accepts more than was drafted.
         rate, of = min(1.0, accepted / drafted), int(drafts)
-        low, high = wilson(round(rate * of), of, 2 * CONFIDENCE - 1)
+        low, high = _bound_rate(drafts, drafted, accepted)
         well = min(self._floor + MARGIN, (1 + self._floor) / 2)
         length = drafted / drafts
         if self.is_raised:
+            if _bound_rate(*self._thin)[1] < self._floor:
+                self._well_at, self._well_for = None, 0.0
             is_well = low >= well and not self._is_shortened(reading, length)
             crossed = self._stays_well(reading.t, is_well)
         else:
             crossed = high < self._floor
+        self._thin = (0.0, 0.0, 0.0)
         if not crossed:
             return None
         self._turn(reading.t)
@@ -269,18 +273,18 @@ class AcceptanceAlarm:
     def _stays_well(self, t: float, is_well: bool) -> bool:
         """Whether the rate is well, and was for as long as it must be."""
         if not is_well:
-            self._well_since = None
+            self._well_at, self._well_for = None, 0.0
             return False
-        if self._well_since is None or not 0 <= t - self._well_at < SPAN_S:
-            self._well_since = t
+        if self._well_at is not None:  # of a pause in the traffic a rate says nothing
+            self._well_for += min(max(0.0, t - self._well_at), SPAN_S)
         self._well_at = t
-        return t - self._well_since >= self._well_s
+        return self._well_for >= self._well_s
 
     def _turn(self, t: float) -> None:
         """Raises the alert, or clears it."""
         self.is_raised = not self.is_raised
         self._windows.clear()
-        self._well_since = None
+        self._well_at, self._well_for = None, 0.0
         if not self.is_raised:
             self._cleared_at = t
         elif self._cleared_at is not None and 0 <= t - self._cleared_at < AGAIN_S:
@@ -297,6 +301,16 @@ class AcceptanceAlarm:
             return None
         self._is_unknown_told = True
         return LimitUnwatched("acceptance_floor", reading.t, reading.url, self._floor, missing)
+
+
+def _bound_rate(drafts: float, drafted: float, accepted: float) -> tuple[float, float]:
+    """Between what the acceptance rate is, with CONFIDENCE on either side; anything for none."""
+    if not drafts or not drafted:
+        return 0.0, 1.0
+    # Tokens of one draft stand and fall together: a draft is one piece of evidence.
+    # Nothing but an engine that makes its counters up accepts more than was drafted.
+    rate, of = min(1.0, accepted / drafted), int(drafts)
+    return wilson(round(rate * of), of, 2 * CONFIDENCE - 1)
 
 
 def _list_missing(window: Window) -> tuple[str, ...]:

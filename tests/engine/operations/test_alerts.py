@@ -277,6 +277,20 @@ def test_drafts_that_a_policy_made_shorter_clear_no_alert(policy: Policy, is_cle
     assert [one.is_raised for one in well] == [False] * (not is_cleared)
 
 
+@pytest.mark.parametrize(("busy", "of"), [(30, 120), (10, 45), (1, 40)])
+@pytest.mark.parametrize("thin", [0.0, 0.5])
+def test_an_alert_is_cleared_beside_pauses_in_the_traffic(busy: int, of: int, thin: float) -> None:
+    """Also one that came again, and a fall a day later is told of."""
+    alarm = AcceptanceAlarm(0.5)
+    twice = [reading(t, 0.8 if 100 <= t < 160 else 0.2) for t in range(260)]
+    assert [one.is_raised for one in alerts(alarm, twice)] == [True, False, True]
+    drafts = {True: 200.0, False: thin}
+    bursts = [reading(t, 0.8, drafts=drafts[t % of < busy]) for t in range(260, 4_000)]
+    assert [one.is_raised for one in alerts(alarm, bursts)] == [False]
+    (raised,) = alerts(alarm, (reading(t, 0.1) for t in range(90_000, 90_060)))
+    assert raised.is_raised
+
+
 def test_nothing_is_well_between_good_rates_that_are_far_apart() -> None:
     alarm = AcceptanceAlarm(0.5)
     coming = (reading(t, rate) for t, rate in enumerate([0.2] * 30 + [0.8] * 60 + [0.2] * 40))
