@@ -144,15 +144,19 @@ def _groups(by: str, words: set[str]) -> Iterator[tuple[str, ...]]:
         yield from ((word,) for word in special if len(special) > 1)
 
 
-def compare_cohorts(evidence: Evidence, alike: Evidence) -> list[Finding]:
-    """What each dimension has to do with acceptance; since when, by spans that are `alike` in k."""
+def compare_cohorts(evidence: Evidence, alike: Evidence, whole: Evidence) -> list[Finding]:
+    """What each dimension has to do with acceptance; since when, by spans that are `alike` in k.
+
+    How much of the traffic a group is goes by the `whole` ones: what is left of an answer where
+    spans are cut goes with acceptance.
+    """
     span = evidence.span.comparable()
     if not span.cells:
         return [Untold(name, "no_drafts") for name in _SUSPECTS.values()]
     if span.total.requests < 2 * LEAST_REQUESTS:
         return [Untold(name, "few_requests") for name in _SUSPECTS.values()]
     taken, compared = search_splits(span, evidence.spread)
-    causes: list[Finding] = [make_cause(one, alike) for one in taken]
+    causes: list[Finding] = [make_cause(one, alike, whole) for one in taken]
     named = {one.split.name for one in taken}
     for by, name in _SUSPECTS.items():
         if name not in named:
@@ -243,7 +247,7 @@ def cost_of(span: CohortSpan, gap: Estimate, weight: float) -> Estimate:
     return Estimate(*(max(-1.0, min(0.95, weight * end / steps)) for end in ends))
 
 
-def make_cause(one: Compared, evidence: Evidence) -> Cause:
+def make_cause(one: Compared, alike: Evidence, whole: Evidence) -> Cause:
     """A telling split as a cause, with what the baseline says of it."""
     return Cause(
         one.split.name,
@@ -251,33 +255,32 @@ def make_cause(one: Compared, evidence: Evidence) -> Cause:
         one.shown,
         one.cost,
         one.split.group,
-        find_movement(one.split, evidence),
+        find_movement(one.split, alike, whole),
     )
 
 
-def find_movement(split: Split, evidence: Evidence) -> Movement:
+def find_movement(split: Split, alike: Evidence, whole: Evidence) -> Movement:
     """Whether the group fell, or grew, or has always been so."""
-    if evidence.baseline is None:
+    if alike.baseline is None or whole.baseline is None:
         return "unknown"
-    now, then = evidence.span.comparable(), evidence.baseline.span.comparable()
+    now, then = alike.span.comparable(), alike.baseline.span.comparable()
     if not then.cells:
         return "unknown"
     group, group_then = (split.sum_sides(span)[True] for span in (now, then))
-    # Not of tokens: what is left of these where spans are cut goes with acceptance.
     share, share_then = (
-        side.requests / max(1, span.total.requests)
-        for side, span in ((group, now), (group_then, then))
+        own_tokens(split.sum_sides(span)[True]) / max(1, own_tokens(span.total))
+        for span in (whole.span.comparable(), whole.baseline.span.comparable())
     )
     grew = share - share_then
     if group_then.requests < LEAST_REQUESTS:
         return "more" if grew >= _GREW else "unknown"
-    if fell(group_then, group, evidence):
+    if fell(group_then, group, alike):
         return "fell"
     return "more" if grew >= _GREW else "always"
 
 
 _GREW = 0.1
-"""Of all requests, by which a group is more of the traffic than before."""
+"""Of all tokens, by which a group is more of the traffic than before."""
 
 
 def fell(then: CohortCounts, now: CohortCounts, evidence: Evidence) -> bool:

@@ -138,7 +138,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     """Every test, and the causes ranked by what they explain of the loss."""
     alike = at_common_k(evidence)
     now = alike if is_moved(evidence) else evidence
-    compared = compare_cohorts(now, alike)
+    compared = compare_cohorts(now, alike, evidence)
     found: list[Finding] = [*compared, *find_drift(now, _list_groups(compared))]
     causes = merge_drift([one for one in found if isinstance(one, Cause)])
     of_cohorts = _list_groups(causes)

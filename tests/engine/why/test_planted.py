@@ -228,6 +228,27 @@ def test_a_mean_that_fell_by_the_mix_is_told_from_cohorts_that_fell(seed: int) -
     assert found.moved.cohorts < -0.05
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_kind_whose_answers_are_longer_is_more_of_the_traffic(seed: int) -> None:
+    def draw(longer: int) -> Callable[[Random], Request]:
+        def one(random: Random) -> Request:
+            request = replace(usual(random), structured="none")
+            if random.random() >= 0.2:
+                return request
+            return replace(request, structured="json", output=longer * request.output)
+
+        return one
+
+    accept = poor(lambda r: r.structured == "json", 0.3)
+    before = Traffic(seed, draw=draw(1), rate=10.0, accept=accept).run(60).as_baseline()
+    found = diagnose(
+        Traffic(seed + 50, draw=draw(5), rate=10.0, accept=accept).run(60).evidence(before)
+    )
+    assert first(found) == "structured_output"
+    assert found.causes[0].movement == "more"
+    assert "traffic_mix" not in [one.name for one in found.causes]
+
+
 def test_a_smaller_gap_between_kinds_is_a_mix_where_there_is_more_of_the_poor_ones() -> None:
     """By no kind alone, as both are short of a cause; together they pull the mean down."""
     found = diagnose(Traffic(9).run(30).evidence(Traffic(8).run(30).as_baseline()))
