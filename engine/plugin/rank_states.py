@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
+from specdeck.engine.fingerprint.name import compute_names
 from specdeck.engine.protocol.messages import RankState
 from specdeck.engine.protocol.requests import Requests, merge_requests
 
@@ -67,11 +68,12 @@ def merge_facts(answers: Sequence[Answer]) -> Answer:
     """The first rank's, which has read the weights; its names are partial where ranks differ.
 
     >>> one = {"facts": {"live": {"k": 3}, "engine": {"vllm": "0.32.0"}}, "partial": []}
-    >>> merge_facts([one, one])["partial"]
-    []
+    >>> merge_facts([one, one]) == one
+    True
     >>> other = {**one, "facts": {**one["facts"], "live": {"k": 1}}}
-    >>> merge_facts([one, other])["partial"]
-    [{'fact': 'live', 'reason': 'data-parallel rank 1 differs from rank 0'}]
+    >>> merged = merge_facts([one, other])
+    >>> merged["fingerprint"][:6], merged["partial"]
+    ('sd1:p~', [{'fact': 'live', 'reason': 'data-parallel rank 1 differs from rank 0'}])
     """
     first = answers[0]
     unlike = [
@@ -80,7 +82,11 @@ def merge_facts(answers: Sequence[Answer]) -> Answer:
         for section in _COMPARED
         if other["facts"].get(section) != first["facts"].get(section)
     ]
-    return {**first, "partial": [*first["partial"], *unlike]}
+    if not unlike:
+        return first
+    build, path = compute_names(first["facts"], partial=True)
+    names = {"build": build, "path": path}
+    return {**first, "fingerprint": path, "names": names, "partial": [*first["partial"], *unlike]}
 
 
 def merge_all_requests(answers: Sequence[Answer]) -> Answer:
