@@ -49,15 +49,22 @@ def withdraw_on_error(paths: Iterable[Path]) -> Iterator[Callable[[int], int]]:
     """
     before = {path: _look(path) for path in paths}
 
+    def withdraw_unwritten() -> None:
+        """What this run has written so far stays."""
+        withdraw(path for path, seen in before.items() if seen and seen == _look(path))
+
     def end(code: int) -> int:
-        if code == INTERRUPTED:  # what this run has written so far stays
-            withdraw(path for path, seen in before.items() if seen and seen == _look(path))
+        if code == INTERRUPTED:
+            withdraw_unwritten()
         return code
 
     try:
         yield end
     except SpecdeckError:
         withdraw(before)
+        raise
+    except KeyboardInterrupt:  # before there is a loop of events, which takes signals
+        withdraw_unwritten()
         raise
 
 

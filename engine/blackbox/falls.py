@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
+from statistics import fmean
 from typing import Any, Final, Literal, Protocol
 
 from specdeck.engine.blackbox.deeper_drafts import are_drafts_deeper
@@ -218,12 +219,12 @@ def _find_behind_shorter_drafts(
 
 
 def are_shorter(before: Sequence[OverviewColumn], after: Sequence[OverviewColumn]) -> bool:
-    """Whether drafts had fewer tokens in any of the columns `after` than in those `before`."""
+    """Whether drafts had fewer tokens on average in the columns `after` than in those `before`."""
     was, now = (
         [one.draft_length for one in side if one.draft_length is not None]
         for side in (before, after)
     )
-    return bool(was and now) and is_shorter(min(now), sum(was) / len(was))
+    return bool(was and now) and is_shorter(fmean(now), fmean(was))
 
 
 def _find_hidden(values: Sequence[float | None], ends: Sequence[int]) -> Iterator[int]:

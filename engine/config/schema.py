@@ -114,10 +114,10 @@ class Alerts(Block):
     An alert is raised when the rate of the last 30 s is below it with 95 % confidence, from at
     least 100 drafts, and cleared when the rate is one percentage point above it with the same
     confidence; one that comes again within ten minutes only after a minute of that, then two, up
-    to sixteen. An engine that drafts nothing changes nothing.
-    The rate is that of whole drafts: of shorter ones a larger share is accepted, so an alert that
-    was raised by longer drafts stays while a policy drafts less, and a policy that drafts less at
-    once may keep it from being raised.
+    to sixteen, pauses in the traffic not counted. An engine that drafts nothing changes nothing.
+    The rate is that of whole drafts: of shorter ones a larger share is accepted, so for an alert
+    that was raised by longer drafts what a policy drafts less counts as rejected, and a policy
+    that drafts less at once may keep it from being raised.
     """
     mismatch_max: Share | None = None
     """The share of outputs that may differ from the target's beyond the noise floors, such as

@@ -184,9 +184,9 @@ class AcceptanceAlarm:
     with the same confidence. Where it comes again within ten minutes, it is cleared only once
     it was well for a minute on end, then for two, up to sixteen. An engine that drafts nothing
     changes nothing, and neither does one while a sweep or a trial moves its k: other k's have
-    other rates. For the same reason it is not cleared by drafts that a policy made shorter than
-    those that it was raised by. Of an engine that drafts and whose counters do not tell the rate,
-    that is said once, until they have told it for a minute.
+    other rates. For the same reason what drafts lack that a policy made shorter than those that
+    it was raised by counts as rejected until it is cleared. Of an engine that drafts and whose
+    counters do not tell the rate, that is said once, until they have told it for a minute.
     """
 
     def __init__(self, floor: float) -> None:
@@ -196,6 +196,8 @@ class AcceptanceAlarm:
         self.is_raised = False
         self._length = 0.0
         """Tokens of a draft, of those that it was raised by."""
+        self._is_moving = False
+        """Whether a policy chooses k, as far as is known."""
         self._cleared_at: float | None = None
         """Unix time; None before the first time."""
         self._well_at: float | None = None
@@ -220,9 +222,11 @@ class AcceptanceAlarm:
             self._windows.clear()
         window = reading.window
         older, self._rounds = self._rounds, None if reading.state is None else reading.state.drafts
-        if reading.state is not None and reading.state.mover is not None:
-            self._windows.clear()
-            return None
+        if reading.state is not None:
+            self._is_moving = reading.state.policy != "fixed"
+            if reading.state.mover is not None:
+                self._windows.clear()
+                return None
         if window is None:
             return None
         if missing := _list_missing(window):
@@ -251,7 +255,7 @@ class AcceptanceAlarm:
         if self.is_raised:
             if _bound_rate(*self._thin)[1] < self._floor:
                 self._well_at, self._well_for = None, 0.0
-            is_well = low >= well and not self._is_shortened(reading, length)
+            is_well = low * self._share_drafted(length) >= well
             crossed = self._stays_well(reading.t, is_well)
         else:
             crossed = high < self._floor
@@ -264,11 +268,14 @@ class AcceptanceAlarm:
             "acceptance_floor", reading.t, reading.url, self.is_raised, rate, self._floor, of
         )
 
-    def _is_shortened(self, reading: Reading, length: float) -> bool:
-        """Whether a policy drafts less than when it was raised: of less a larger share is accepted,
-        and the policy may have seen what the alert tells of."""
-        is_moving = reading.state is not None and reading.state.policy != "fixed"
-        return is_moving and is_shorter(length, self._length)
+    def _share_drafted(self, length: float) -> float:
+        """Of the tokens of the drafts that it was raised by, where a policy drafts less now.
+
+        Of less a larger share is accepted, and the policy may have seen what the alert tells of: at
+        the least, none of what is not drafted would be.
+        """
+        is_less = self._is_moving and is_shorter(length, self._length)
+        return length / self._length if is_less else 1.0
 
     def _stays_well(self, t: float, is_well: bool) -> bool:
         """Whether the rate is well, and was for as long as it must be."""

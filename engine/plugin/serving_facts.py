@@ -20,7 +20,7 @@ _SETTINGS = (
     "default_chat_template_kwargs", "response_role", "return_tokens_as_token_ids",
     "enable_auto_tool_choice", "exclude_tools_when_tool_choice_none", "tool_call_parser",
     "tool_strict_level", "cohere_is_reasoning_model", "cohere_format",
-    "anthropic_disabled_thinking_effort", "tokens_only",
+    "anthropic_disabled_thinking_effort", "tokens_only", "middleware",
 )  # fmt: skip
 _ADAPTER_FILES = ("*.safetensors", "*.bin", "*.pt", "adapter_config.json")
 
@@ -68,7 +68,7 @@ def _digest_template(template: str) -> str:
 
 
 def _read_adapter(path: str) -> Mapping[str, str] | str:
-    folder = Path(path)
+    folder = Path(path).expanduser()  # as vLLM does
     return {one.name: sha256(one) for one in _list_files(folder)} if folder.is_dir() else path
 
 

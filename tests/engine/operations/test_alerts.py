@@ -271,10 +271,28 @@ def test_drafts_that_a_policy_made_shorter_clear_no_alert(policy: Policy, is_cle
 
     (raised,) = alerts(alarm, (second(t, 8, 0.1) for t in range(30)))
     assert raised.is_raised
-    found = alerts(alarm, (second(t, 1, 0.45) for t in range(30, 600)))
-    assert [one.is_raised for one in found] == [False] * is_cleared
+    shorter = [second(t, 1, 0.45) for t in range(30, 600)]
+    shorter[300] = replace(shorter[300], state=None)  # an answer that was late
+    assert [one.is_raised for one in alerts(alarm, shorter)] == [False] * is_cleared
     well = alerts(alarm, (second(t, 8, 0.5) for t in range(600, 700)))
     assert [one.is_raised for one in well] == [False] * (not is_cleared)
+
+
+def test_drafts_that_bring_enough_clear_an_alert_though_a_policy_made_them_shorter() -> None:
+    """Three tokens and a half of four are more than half of five."""
+    state = replace(engine_state(), policy="goodput")
+    alarm = AcceptanceAlarm(0.5)
+    drafts = [(5, 0.2)] * 30 + [(4, 0.9)] * 60
+    found = alerts(
+        alarm,
+        (
+            Reading(
+                t, URL, Sample(t, t), Window(1.0, None, 40.0, 40.0 * k, 40.0 * k * share), state
+            )
+            for t, (k, share) in enumerate(drafts)
+        ),
+    )
+    assert [one.is_raised for one in found] == [True, False]
 
 
 @pytest.mark.parametrize(("busy", "of"), [(30, 120), (10, 45), (1, 40)])

@@ -7,6 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from specdeck.engine.plugin.fingerprint import Identity
 from specdeck.engine.plugin.serving_facts import read_serving_facts
 
@@ -31,12 +33,16 @@ def test_another_template_under_the_same_name_is_another_build(tmp_path: Path) -
     assert name_build(chat_template=path) == before
 
 
-def test_another_adapter_under_the_same_name_is_another_build(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_of_home", [True, False])
+def test_another_adapter_under_the_same_name_is_another_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_of_home: bool
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
     folder = tmp_path / "lora"
     folder.mkdir()
     write(folder / "adapter_config.json", "{}")
     write(folder / "adapter_model.safetensors", "one")
-    lora = [SimpleNamespace(name="sql", path=str(folder))]
+    lora = [SimpleNamespace(name="sql", path="~/lora" if is_of_home else str(folder))]
     before = name_build(lora_modules=lora)
     write(folder / "adapter_model.safetensors", "two")
     assert name_build(lora_modules=lora) != before
@@ -50,9 +56,10 @@ def test_each_setting_of_a_server_counts() -> None:
         name_build(tool_call_parser="hermes"),
         name_build(default_chat_template_kwargs={"enable_thinking": False}),
         name_build(chat_template_content_format="string"),
+        name_build(middleware=["gateway.Rewrites"]),
         name_build(lora_modules=[SimpleNamespace(name="sql", path="org/sql-lora")]),
     }
-    assert len(names) == 7
+    assert len(names) == 8
 
 
 def test_no_secret_of_a_server_is_a_fact() -> None:
