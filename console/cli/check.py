@@ -195,18 +195,22 @@ class CheckSeries:
         result: CheckResult | None = None
         await asyncio.to_thread(statistics.load)  # or the first interval would hold requests up
         async with open_arms(self._asked) as pair:
-            with open_check_store() as (checks, stored), closing(Ticker()) as ticker:
+            with open_check_store() as (checks, failure), closing(Ticker()) as ticker:
+                pastless = None if self._asked.new_baseline else failure
                 async with aclosing(run_check(pair, self.prompts, checks)) as events:
                     async for event in events:
                         if isinstance(event, CheckResult):
-                            state.finished, result = event.unstored is None, event
+                            state.finished = event.unstored is None
+                            result = replace(event, pastless=pastless)
                             log_unstored(event)
                             if not event.verdict.untried:  # the first night that counts
                                 self._asked = replace(self._asked, new_baseline=False)
                             continue
                         if isinstance(event, ArmsReady):
                             warn_first(event)
-                            state.note_arms(event.arms, stored=stored, own=self._asked.hard)
+                            state.note_arms(
+                                event.arms, stored=failure is None, own=self._asked.hard
+                            )
                         elif isinstance(event, CheckProgress):
                             # What waits to be written is lost with the process.
                             state.done = max(0, event.done - checks.waiting)
@@ -298,13 +302,13 @@ async def _reference(asked: CheckArguments, ours: Access, stack: AsyncExitStack)
 
 
 @contextmanager
-def open_check_store() -> Iterator[tuple[Checks, bool]]:
-    """The user's store or, where it cannot be written to, one that ends with the command; whether
-    it is the user's."""
+def open_check_store() -> Iterator[tuple[Checks, SpecdeckError | None]]:
+    """The user's store or, where it cannot be written to, one that ends with the command, and why
+    it is not the user's."""
     with open_or_spare(open_user_checks, open_scratch_checks) as (checks, failure):
         if failure is not None:
             log_unstored(failure)
-        yield checks, failure is None
+        yield checks, failure
         for line in checks.left_out:
             log(f"specdeck: {line}")
 

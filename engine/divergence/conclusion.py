@@ -65,6 +65,11 @@ def conclude_night(found: verdict.Verdict, canary: Canary, *, strict: bool) -> C
     return Conclusion("canary", "pass", said)
 
 
+def conclude_alone(why: str) -> Conclusion:
+    """Of a night whose earlier ones are not known: what changed before it would not be seen."""
+    return Conclusion("canary", "inconclusive", f"earlier nights are not known: {why}")
+
+
 def is_sound(found: verdict.Verdict) -> bool:
     """Whether a check is a night like any other: no defect, and speculation was tried."""
     return not found.defect and not found.untried

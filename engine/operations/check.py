@@ -34,6 +34,7 @@ from specdeck.engine.divergence.canary import Canary
 from specdeck.engine.divergence.conclusion import (
     Conclusion,
     Judge,
+    conclude_alone,
     conclude_check,
     conclude_night,
     is_sound,
@@ -184,6 +185,8 @@ class CheckResult:
     trip: Trip | None = None
     unstored: SpecdeckError | None = None
     """Why the store does not have it; None where it has."""
+    pastless: SpecdeckError | None = None
+    """Why the checks before it are not known; None where they are."""
 
     @property
     def verdict(self) -> Verdict:
@@ -200,6 +203,8 @@ class CheckResult:
         """What it comes to, by its verdict or as a night of the canary."""
         if self.judge == "verdict":
             return conclude_check(self.verdict)
+        if self.pastless is not None and self.is_sound:
+            return conclude_alone(self.pastless.line())
         return conclude_night(self.verdict, self.canary, strict=self.strict)
 
     def as_json(self) -> dict[str, Any]:

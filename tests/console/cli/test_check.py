@@ -291,6 +291,27 @@ def test_a_night_is_good_unless_something_changed_or_is_proven(
     assert outcome([*words, "--strict"]) == 2
 
 
+def test_a_night_whose_earlier_ones_are_not_known_is_no_pass(
+    engine: CheckedEngine, prompts: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    words = ["check", engine.url, "--prompts", str(prompts), "--limit", "5", "--canary", "--json"]
+    report = tmp_path / "report.xml"
+    assert outcome(words) == 0
+    (store,) = tmp_path.rglob("specdeck.sqlite")
+    store.write_bytes(b"damaged" * 4096)
+    capsys.readouterr()
+    assert outcome([*words, "--report", str(report)]) == 1
+    found = json.loads(capsys.readouterr().out)["conclusion"]
+    assert (found["by"], found["word"]) == ("canary", "inconclusive")
+    assert found["reason"].startswith("earlier nights are not known: ")
+    assert 'failures="0" errors="1"' in report.read_text()
+    engine.wrong = {"prompt 3"}
+    assert outcome(words) == 1
+    assert json.loads(capsys.readouterr().out)["conclusion"]["word"] == "fail"
+    engine.wrong = set()
+    assert outcome([*words, "--new-baseline"]) == 0
+
+
 def test_too_few_prompts_are_no_pass(
     engine: CheckedEngine, prompts: Path, capsys: Captured
 ) -> None:
