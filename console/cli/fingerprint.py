@@ -296,7 +296,7 @@ async def verify_on(
         after = None if every_s is None else "verification"
         file = GaugesFile(exports.file, after=after, must_begin=True)
     while True:
-        events = [event async for event in watcher.verify(time.time())]
+        events = [event async for event in watcher.verify(time.time(), url)]
         if gauges is not None:
             show_in_gauges(gauges, events)
             if file is not None:

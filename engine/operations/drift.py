@@ -279,7 +279,9 @@ class DriftWatcher:
                 found = await self._fetch(self.pinned)
             except SpecdeckError as error:
                 self._name = self._name or ""  # the next try keeps its distance
-                for event in self._meet(type(error), FAILING_S, error.line(), reading):
+                for event in self._meet(
+                    type(error), FAILING_S, error.line(), t=reading.t, url=reading.url, name=name
+                ):
                     yield event
                 return
             # The path may have moved on since the reading; the next one tells.
@@ -290,19 +292,27 @@ class DriftWatcher:
                 yield event
             if not found.progress.finished:
                 place = found.progress.place
-                for event in self._meet(place, STALLED_S, found.progress.line(), reading):
+                for event in self._meet(
+                    place, STALLED_S, found.progress.line(), t=reading.t, url=reading.url, name=name
+                ):
                     yield event
         finally:
             self._is_busy = False
 
-    async def verify(self, t: float) -> AsyncIterator[DriftEvent]:
-        """Look at the pin and at the facts now, at Unix time `t`, whatever they were before."""
+    async def verify(self, t: float, url: str) -> AsyncIterator[DriftEvent]:
+        """Look at the pin and at the facts of the engine at `url` now, at Unix time `t`, whatever
+        they were before.
+
+        That they cannot be had for `STALLED_S` is said once, until they could be.
+        """
         for event in await self._reread_pin():
             yield event
         try:
             found = await self._fetch(self.pinned)
         except SpecdeckError as error:
             yield FactsUnavailable(error)
+            for event in self._meet(type(error), STALLED_S, error.line(), t=t, url=url):
+                yield event
             return
         for event in self.judge(found, t):
             yield event
@@ -319,24 +329,31 @@ class DriftWatcher:
             yield drift
 
     def _meet(
-        self, obstacle: object, patience_s: float, reason: str, reading: Reading
+        self,
+        obstacle: object,
+        patience_s: float,
+        reason: str,
+        *,
+        t: float,
+        url: str,
+        name: str | None = None,
     ) -> Iterator[NotComparable]:
-        """What is to be said of an obstacle to the comparison that a fetch has met."""
-        if obstacle != self._obstacle or reading.t < self._obstacle_since:
-            self._obstacle, self._obstacle_since = obstacle, reading.t
+        """What is to be said of an obstacle to the comparison that a fetch has met.
+
+        `name` is the path's, where it is known.
+        """
+        if obstacle != self._obstacle or t < self._obstacle_since:
+            self._obstacle, self._obstacle_since = obstacle, t
         if self._detector is None or self._is_obstacle_told:
             return
-        name = _path_name(reading)
         if name is None:
             patience_s = STALLED_S  # a core that is busy for long answers neither
         elif self._mover is not None or name == self._detector.pinned.path:
             return
-        if reading.t - self._obstacle_since < patience_s:
+        if t - self._obstacle_since < patience_s:
             return
         self._is_obstacle_told = True
-        yield NotComparable(
-            reading.t, reading.url, self._detector.place, reason, is_named=name is not None
-        )
+        yield NotComparable(t, url, self._detector.place, reason, is_named=name is not None)
 
     def adopt(self, pinned: Fingerprint, place: Path, t: float) -> Iterator[DriftEvent]:
         """Compare with a pin that was written here just now, which is no news from elsewhere."""

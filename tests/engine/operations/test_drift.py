@@ -28,6 +28,8 @@ from specdeck.engine.operations.drift import (
 )
 from specdeck.engine.protocol.messages import LastChange, Lease
 
+URL = "http://127.0.0.1:8000"
+
 OWN = "vLLM's own fingerprint did not move"
 fingerprint = Fingerprints().seen
 
@@ -237,12 +239,25 @@ async def test_a_verification_fetches_whatever_was_known(engine: NamedEngine, pl
     await watcher.open()
     for k, kinds in ((6, [FactsRead]), (6, [FactsRead]), (5, [FactsRead, Drift]), (5, [FactsRead])):
         engine.found = fingerprint(live__k=k)
-        assert [type(event) async for event in watcher.verify(1.0)] == kinds
+        assert [type(event) async for event in watcher.verify(1.0, URL)] == kinds
     engine.is_away = True
-    (unanswered,) = [event async for event in watcher.verify(1.0)]
+    (unanswered,) = [event async for event in watcher.verify(1.0, URL)]
     assert isinstance(unanswered, FactsUnavailable)
     assert isinstance(unanswered.error, Unreachable)
     assert engine.fetches == 5
+
+
+async def test_a_verification_says_once_that_nothing_can_be_compared_any_more(
+    engine: NamedEngine, place: Path
+) -> None:
+    watcher = watch(engine, place)
+    await watcher.open()
+    kinds: list[type] = []
+    for t in range(0, 1000, 30):
+        engine.is_away = 300 <= t < 600 or t >= 900
+        kinds += [type(event) async for event in watcher.verify(float(t), URL)]
+    assert kinds.count(NotComparable) == 2
+    assert kinds.count(FactsUnavailable) == 14
 
 
 SWEPT = LastChange(1.0, "ann", "sweep", {"k": 6}, {"k": 3}, "sweep")
@@ -300,7 +315,7 @@ async def test_a_sweep_hides_no_drift_from_who_asks(engine: NamedEngine, place: 
     watcher = watch(engine, place)
     engine.found = fingerprint(live__k=1)
     engine.state = replace(engine.state, lease=LEASE, last_change=SWEPT)
-    drifted = [event async for event in watcher.verify(1.0)][-1]
+    drifted = [event async for event in watcher.verify(1.0, URL)][-1]
     assert isinstance(drifted, Drift)
 
 
