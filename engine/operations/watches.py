@@ -28,6 +28,9 @@ from specdeck.engine.store.database import Store
 CHECKS_APART_S = 10.0
 """Between two looks for a check that has finished."""
 
+UNREAD_S = 60.0
+"""For how long the checks cannot be read before it is said: another process may hold the store."""
+
 MOST_WAITING = 16
 """Turns of drifts and alerts that wait for the webhook; what comes beyond them is not posted."""
 
@@ -84,6 +87,9 @@ class EngineWatch:
         self._known_checks: frozenset[int] | None = None
         """Those that had finished at the last look, by their numbers; None before the first one."""
         self._checks_looked_at = float("-inf")
+        self._unread_since: float | None = None
+        """Unix time since which the checks cannot be read; None while they can."""
+        self._is_unread_told = False
         self._alerts: list[Alert | LimitUnwatched] = []
         self._posting = asyncio.Lock()
         self._waiting = 0
@@ -158,8 +164,14 @@ class EngineWatch:
         self._checks_looked_at = t
         try:
             runs = await asyncio.to_thread(self._finished_checks)
-        except SpecdeckError:
-            return  # a store that cannot be read now says nothing of its checks
+        except SpecdeckError as error:  # of what it has nothing is known
+            if self._unread_since is None or t < self._unread_since:
+                self._unread_since = t
+            if not self._is_unread_told and t - self._unread_since >= UNREAD_S:
+                self._is_unread_told = True
+                yield NotJudged(f"no check is held against mismatch_max: {error.line()}")
+            return
+        self._unread_since, self._is_unread_told = None, False
         known, self._known_checks = self._known_checks, frozenset(run.id for run in runs)
         if known is None:
             return

@@ -164,6 +164,13 @@ async def test_a_store_that_cannot_be_read_for_a_while_makes_no_old_check_new(
     assert await take(watch, engine, 10.0 + 2 * CHECKS_APART_S) == []
     is_held = False
     assert await take(watch, engine, 10.0 + 4 * CHECKS_APART_S) == []
+    for begun in (100.0, 1000.0):  # that it cannot be read is said once, until it could be
+        is_held = True
+        told = [one for n in range(20) for one in await take(watch, engine, begun + 20.0 * n)]
+        line = "no check is held against mismatch_max: the store is held by another process"
+        assert [one.line for one in told if isinstance(one, NotJudged)] == [line]
+        is_held = False
+        assert await take(watch, engine, begun + 500.0) == []
 
 
 def low(t: float) -> dict[str, Any]:
