@@ -164,6 +164,11 @@ class CheckArguments:
         return self.canary or self.every is not None
 
     @property
+    def read_files(self) -> tuple[Path, ...]:
+        """The files that are read for it, which no report may be written over."""
+        return () if self.source in BUNDLED else (Path(self.source),)
+
+    @property
     def prompt_limit(self) -> int:
         """The most prompts."""
         return self.limit or (_PROMPTS_SAMPLED if self.sampled else _PROMPTS)
@@ -248,12 +253,11 @@ def _refuse_places(asked: CheckArguments) -> None:
     """UsageError for a file that could not be written, before anything is asked for it."""
     for path in asked.reports:
         report.report_form(path)
-    read = () if asked.source in BUNDLED else (Path(asked.source),)
     for place in (*asked.reports, asked.bundle):
         if place is not None:
-            report.refuse_place(place, read=read)
+            report.refuse_place(place, read=asked.read_files)
     if asked.metrics_file is not None:
-        report.refuse_place(asked.metrics_file, replaced=True, read=read)
+        report.refuse_place(asked.metrics_file, replaced=True, read=asked.read_files)
 
 
 def refuse_case(asked: CheckArguments, prompts: PromptSet) -> None:

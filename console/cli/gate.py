@@ -163,6 +163,8 @@ def _gate(places: tuple[str, ...], options: dict[str, Any]) -> int:
     work = baseline.workload
     asked = _arguments(engine, options, work.source, work.prompts, work.max_tokens, work.streams)
     asked = replace(asked, ignore_eos=work.ignore_eos)
+    for place in filter(None, (options["junit"], options["page"])):
+        refuse_place(place, read=asked.read_files)
     return event_loop.run(until_signal(_compare(asked, options, baseline)))
 
 
@@ -173,6 +175,7 @@ def _save(places: tuple[str, ...], target: Path, options: dict[str, Any]) -> int
     if unfit:
         raise UsageError(f"--save compares nothing, so it has no --{unfit[0]}")
     asked = _arguments(places[0], options, "code", _PROMPTS, _TOKENS, _STREAMS)
+    refuse_place(target, replaced=True, read=asked.read_files)
     return event_loop.run(until_signal(_measure_and_save(asked, options, target)))
 
 

@@ -221,6 +221,18 @@ def test_a_gate_that_cannot_be_done_leaves_what_is_no_report(
     assert Path(saved).read_bytes() == before
 
 
+def test_the_prompts_of_a_gate_are_no_place_for_its_files(
+    engine: MeasuredEngine, saved: str, tmp_path: Path, capsys: Captured
+) -> None:
+    prompts = tmp_path / "prompts.txt"
+    before = prompts.read_bytes()
+    for words in ([saved, "--page", str(prompts)],
+                  ["--save", str(prompts), engine.url, "--prompts", str(prompts)]):  # fmt: skip
+        assert outcome(["gate", *words]) == 2
+        assert "is read, and would be written over" in capsys.readouterr().err
+    assert prompts.read_bytes() == before
+
+
 def test_a_source_that_is_no_path_is_wrong_usage(
     engine: MeasuredEngine, saved: str, tmp_path: Path, capsys: Captured
 ) -> None:
