@@ -196,12 +196,12 @@ class CheckSeries:
         await asyncio.to_thread(statistics.load)  # or the first interval would hold requests up
         async with open_arms(self._asked) as pair:
             with open_check_store() as (checks, failure), closing(Ticker()) as ticker:
-                pastless = None if self._asked.new_baseline else failure
+                past_error = None if self._asked.new_baseline else failure
                 async with aclosing(run_check(pair, self.prompts, checks)) as events:
                     async for event in events:
                         if isinstance(event, CheckResult):
                             state.finished = event.unstored is None
-                            result = replace(event, pastless=pastless)
+                            result = replace(event, past_error=past_error)
                             log_unstored(event)
                             if not event.verdict.untried:  # the first night that counts
                                 self._asked = replace(self._asked, new_baseline=False)

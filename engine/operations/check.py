@@ -185,7 +185,7 @@ class CheckResult:
     trip: Trip | None = None
     unstored: SpecdeckError | None = None
     """Why the store does not have it; None where it has."""
-    pastless: SpecdeckError | None = None
+    past_error: SpecdeckError | None = None
     """Why the checks before it are not known; None where they are."""
 
     @property
@@ -203,8 +203,8 @@ class CheckResult:
         """What it comes to, by its verdict or as a night of the canary."""
         if self.judge == "verdict":
             return conclude_check(self.verdict)
-        if self.pastless is not None and self.is_sound:
-            return conclude_alone(self.pastless.line())
+        if self.past_error is not None and self.is_sound:
+            return conclude_alone(self.past_error.line())
         return conclude_night(self.verdict, self.canary, strict=self.strict)
 
     def as_json(self) -> dict[str, Any]:
