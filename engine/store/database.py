@@ -171,8 +171,8 @@ class Store:
 
     def require_writable(self) -> None:
         """Raises SpecdeckError where nothing can be written now."""
-        with self.transaction():
-            pass
+        with self.transaction() as db:  # the same again: a page of it takes room on the disk
+            db.execute(f"PRAGMA user_version = {_read_version(db)}")
 
     def read_rows(
         self,

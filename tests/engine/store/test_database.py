@@ -231,6 +231,15 @@ def test_a_full_disk_is_told_as_one(path: Path, monkeypatch: pytest.MonkeyPatch)
             raise sqlite3.OperationalError("disk I/O error")
 
 
+def test_what_can_be_written_is_tried_by_writing(path: Path) -> None:
+    """A transaction that writes nothing succeeds on a full disk beside an open store."""
+    with Store(path), Store(path) as store:
+        log = path.with_name(f"{path.name}-wal")
+        before = log.stat().st_size
+        store.require_writable()
+        assert log.stat().st_size > before
+
+
 def test_a_second_store_of_a_process_leaves_the_locks_of_the_first(path: Path) -> None:
     """A console writes its audit log while a check of its own has the store open."""
     with Store(path) as held:
