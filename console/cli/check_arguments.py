@@ -255,9 +255,11 @@ def _refuse_places(asked: CheckArguments) -> None:
         report.report_form(path)
     for place in (*asked.reports, asked.bundle):
         if place is not None:
-            report.refuse_place(place, read=asked.read_files)
+            report.refuse_place(place)
     if asked.metrics_file is not None:
-        report.refuse_place(asked.metrics_file, replaced=True, read=asked.read_files)
+        report.refuse_place(asked.metrics_file, replaced=True)
+    written = (*asked.reports, asked.bundle, asked.metrics_file)
+    report.refuse_overwriting(filter(None, written), asked.read_files)
 
 
 def refuse_case(asked: CheckArguments, prompts: PromptSet) -> None:

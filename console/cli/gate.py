@@ -22,7 +22,7 @@ from specdeck.engine.client import event_loop
 from specdeck.engine.divergence.baseline import Baseline, read_baseline, write_baseline
 from specdeck.engine.divergence.gate_report import gate_junit, gate_lines, gate_markdown
 from specdeck.engine.divergence.prompts import load_prompts_aside
-from specdeck.engine.divergence.report import refuse_place, save_file
+from specdeck.engine.divergence.report import refuse_overwriting, refuse_place, save_file
 from specdeck.engine.divergence.upgrade import Limits, compare_with_baseline
 from specdeck.engine.errors import UsageError
 from specdeck.engine.operations.check import ArmPair, CheckedEngine
@@ -141,8 +141,7 @@ def command(places: tuple[str, ...], target: Path | None, **options: Any) -> int
         )
     for place in (target, options["junit"], options["page"]):
         if place is not None:
-            read = () if place is target else map(Path, places[:1])
-            refuse_place(place, replaced=place is target, read=read)
+            refuse_place(place, replaced=place is target)
     if target is not None:
         return _save(places, target, options)
     if len(places) > 2:
@@ -163,8 +162,8 @@ def _gate(places: tuple[str, ...], options: dict[str, Any]) -> int:
     work = baseline.workload
     asked = _arguments(engine, options, work.source, work.prompts, work.max_tokens, work.streams)
     asked = replace(asked, ignore_eos=work.ignore_eos)
-    for place in filter(None, (options["junit"], options["page"])):
-        refuse_place(place, read=asked.read_files)
+    written = filter(None, (options["junit"], options["page"]))
+    refuse_overwriting(written, (Path(places[0]), *asked.read_files))
     return event_loop.run(until_signal(_compare(asked, options, baseline)))
 
 
@@ -175,7 +174,7 @@ def _save(places: tuple[str, ...], target: Path, options: dict[str, Any]) -> int
     if unfit:
         raise UsageError(f"--save compares nothing, so it has no --{unfit[0]}")
     asked = _arguments(places[0], options, "code", _PROMPTS, _TOKENS, _STREAMS)
-    refuse_place(target, replaced=True, read=asked.read_files)
+    refuse_overwriting((target,), asked.read_files)
     return event_loop.run(until_signal(_measure_and_save(asked, options, target)))
 
 

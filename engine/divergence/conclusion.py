@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 
 from specdeck.engine.divergence import verdict
 from specdeck.engine.divergence.canary import Canary
+from specdeck.engine.errors import SpecdeckError
 
 Judge = Literal["verdict", "canary"]
 """Whose word it is: the check's own, or that of one night among many."""
@@ -38,9 +39,12 @@ def conclude_check(found: verdict.Verdict) -> Conclusion:
     return Conclusion("verdict", found.word, found.reason)
 
 
-def conclude_night(found: verdict.Verdict, canary: Canary, *, strict: bool) -> Conclusion:
-    """Of one night of a canary: it is good unless something changed, a defect is proven, or
-    speculation was not tried. With `strict` it is not good either while it is too early to tell.
+def conclude_night(
+    found: verdict.Verdict, canary: Canary, *, strict: bool, past_error: SpecdeckError | None = None
+) -> Conclusion:
+    """Of one night of a canary: it is good unless something changed, a defect is proven,
+    speculation was not tried, or the nights before it are not known for a `past_error`. With
+    `strict` it is not good either while it is too early to tell.
 
     The verdict by rate weighs nothing here: an engine that has always differed is as before.
 
@@ -51,6 +55,8 @@ def conclude_night(found: verdict.Verdict, canary: Canary, *, strict: bool) -> C
     'fail'
     >>> conclude_night(often, Canary(3), strict=True).word
     'inconclusive'
+    >>> conclude_night(often, Canary(1), strict=False, past_error=SpecdeckError("damaged")).reason
+    'earlier nights are not known: damaged'
     """
     said = canary.line()
     if not is_sound(found):
@@ -60,14 +66,12 @@ def conclude_night(found: verdict.Verdict, canary: Canary, *, strict: bool) -> C
         return Conclusion("canary", word, found.reason)
     if canary.word == "changed":
         return Conclusion("canary", "fail", said)
+    if past_error is not None:  # what changed before it would not be seen
+        reason = f"earlier nights are not known: {past_error.line()}"
+        return Conclusion("canary", "inconclusive", reason)
     if canary.word == "too early" and strict:
         return Conclusion("canary", "inconclusive", said)
     return Conclusion("canary", "pass", said)
-
-
-def conclude_alone(why: str) -> Conclusion:
-    """Of a night whose earlier ones are not known: what changed before it would not be seen."""
-    return Conclusion("canary", "inconclusive", f"earlier nights are not known: {why}")
 
 
 def is_sound(found: verdict.Verdict) -> bool:

@@ -37,7 +37,7 @@ UNJUDGED = "could not be judged: "
 _MOST_LINKS = 40
 """One after the other, as Linux has it."""
 _LONGEST_REPORT = 256 << 20
-_TOLD = frozenset({"cases", "samples"})
+_DETAILS = frozenset({"cases", "samples"})
 """In JSON one of these stands beside the verdict."""
 _MISFIT = 1e-4
 """So unlikely are the reference's own draws where it does not sample by what it says."""
@@ -125,15 +125,12 @@ def _follow_links(path: Path) -> Path:
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
 
 
-def refuse_place(path: Path, *, replaced: bool = False, read: Iterable[Path] = ()) -> None:
+def refuse_place(path: Path, *, replaced: bool = False) -> None:
     """Raises UsageError where a file of this name can be seen to be impossible to write.
 
-    One that is `replaced`, by another beside it, requires no leave to write but its folder's. None
-    of those that are `read` is written over.
+    One that is `replaced`, by another beside it, requires no leave to write but its folder's.
     """
     folder, there = path.parent, os.path.exists(path)
-    if there and any(os.path.exists(one) and path.samefile(one) for one in read):
-        raise UsageError(f"{path}: is read, and would be written over", remedy="give another file")
     if there and path.is_dir():
         why = "is a folder"
     elif not there and not os.path.isdir(folder):
@@ -145,6 +142,14 @@ def refuse_place(path: Path, *, replaced: bool = False, read: Iterable[Path] = (
     raise UsageError(f"{path}: {why}", remedy="give another file")
 
 
+def refuse_overwriting(places: Iterable[Path], read: Sequence[Path]) -> None:
+    """Raises UsageError where one of `places` is a file that is `read`."""
+    for path in filter(os.path.exists, places):
+        if any(path.samefile(one) for one in filter(os.path.exists, read)):
+            message = f"{path}: is read, and would be written over"
+            raise UsageError(message, remedy="give another file")
+
+
 def is_report(path: Path) -> bool:
     """Whether a file is a report of a check or a gate; False where it cannot be read."""
     try:
@@ -154,7 +159,7 @@ def is_report(path: Path) -> bool:
     if data.startswith(b"{"):
         with suppress(ValueError):
             held = loads(data, most_values=_LONGEST_REPORT)
-            return isinstance(held, dict) and "verdict" in held and bool(_TOLD & held.keys())
+            return isinstance(held, dict) and "verdict" in held and bool(_DETAILS & held.keys())
         return False
     return data.startswith(b"# specdeck ") or b'<testsuite name="specdeck ' in data[:200]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from operator import add
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from specdeck.engine.divergence.statistics import CONFIDENCE, Rate, wilson
 from specdeck.engine.divergence.verdict import Word
@@ -181,12 +181,13 @@ class AcceptanceAlarm:
 
     It is raised when the rate of the last 30 seconds is below the floor with 95 %
     confidence, from at least 100 drafts, and cleared when it is one percentage point above
-    with the same confidence. Where it comes again within ten minutes, it is cleared only once
-    it was well for a minute on end, then for two, up to sixteen. An engine that drafts nothing
-    changes nothing, and neither does one while a sweep or a trial moves its k: other k's have
-    other rates. For the same reason what drafts lack that a policy made shorter than those that
-    it was raised by counts as rejected until it is cleared. Of an engine that drafts and whose
-    counters do not tell the rate, that is said once, until they have told it for a minute.
+    with the same confidence. Where it comes again within ten minutes, it is cleared only once it
+    was well for a minute, then for two, up to sixteen, pauses in the traffic not counted. An
+    engine that drafts nothing changes nothing, and neither does one while a sweep or a trial
+    moves its k: other k's have other rates. For the same reason what drafts lack that a policy
+    made shorter than those that it was raised by counts as rejected until it is cleared. Of an
+    engine that drafts and whose counters do not tell the rate, that is said once, until they have
+    told it for a minute.
     """
 
     def __init__(self, floor: float) -> None:
@@ -248,24 +249,29 @@ class AcceptanceAlarm:
         if drafts < MIN_DRAFTS:
             self._thin = tuple(map(add, self._thin, self._windows[-1][1:]))
             return None
-        rate, of = min(1.0, accepted / drafted), int(drafts)
-        low, high = _bound_rate(drafts, drafted, accepted)
+        found = _measure_rate(drafts, drafted, accepted)
         well = min(self._floor + MARGIN, (1 + self._floor) / 2)
         length = drafted / drafts
         if self.is_raised:
-            if _bound_rate(*self._thin)[1] < self._floor:
-                self._well_at, self._well_for = None, 0.0
-            is_well = low * self._share_drafted(length) >= well
+            if _measure_rate(*self._thin).high < self._floor:
+                self._forget_well()
+            is_well = found.low * self._share_drafted(length) >= well
             crossed = self._stays_well(reading.t, is_well)
         else:
-            crossed = high < self._floor
+            crossed = found.high < self._floor
         self._thin = (0.0, 0.0, 0.0)
         if not crossed:
             return None
         self._turn(reading.t)
         self._length = length
         return Alert(
-            "acceptance_floor", reading.t, reading.url, self.is_raised, rate, self._floor, of
+            "acceptance_floor",
+            reading.t,
+            reading.url,
+            self.is_raised,
+            found.rate,
+            self._floor,
+            found.of,
         )
 
     def _share_drafted(self, length: float) -> float:
@@ -280,18 +286,21 @@ class AcceptanceAlarm:
     def _stays_well(self, t: float, is_well: bool) -> bool:
         """Whether the rate is well, and was for as long as it must be."""
         if not is_well:
-            self._well_at, self._well_for = None, 0.0
+            self._forget_well()
             return False
         if self._well_at is not None:  # of a pause in the traffic a rate says nothing
             self._well_for += min(max(0.0, t - self._well_at), SPAN_S)
         self._well_at = t
         return self._well_for >= self._well_s
 
+    def _forget_well(self) -> None:
+        self._well_at, self._well_for = None, 0.0
+
     def _turn(self, t: float) -> None:
         """Raises the alert, or clears it."""
         self.is_raised = not self.is_raised
         self._windows.clear()
-        self._well_at, self._well_for = None, 0.0
+        self._forget_well()
         if not self.is_raised:
             self._cleared_at = t
         elif self._cleared_at is not None and 0 <= t - self._cleared_at < AGAIN_S:
@@ -310,14 +319,23 @@ class AcceptanceAlarm:
         return LimitUnwatched("acceptance_floor", reading.t, reading.url, self._floor, missing)
 
 
-def _bound_rate(drafts: float, drafted: float, accepted: float) -> tuple[float, float]:
-    """Between what the acceptance rate is, with CONFIDENCE on either side; anything for none."""
+class _MeasuredRate(NamedTuple):
+    """An acceptance rate, of so many drafts, and its bounds with CONFIDENCE on either side."""
+
+    rate: float
+    of: int
+    low: float
+    high: float
+
+
+def _measure_rate(drafts: float, drafted: float, accepted: float) -> _MeasuredRate:
+    """That of so many drafts, drafted and accepted tokens; it may be anything for none."""
     if not drafts or not drafted:
-        return 0.0, 1.0
+        return _MeasuredRate(0.0, 0, 0.0, 1.0)
     # Tokens of one draft stand and fall together: a draft is one piece of evidence.
     # Nothing but an engine that makes its counters up accepts more than was drafted.
     rate, of = min(1.0, accepted / drafted), int(drafts)
-    return wilson(round(rate * of), of, 2 * CONFIDENCE - 1)
+    return _MeasuredRate(rate, of, *wilson(round(rate * of), of, 2 * CONFIDENCE - 1))
 
 
 def _list_missing(window: Window) -> tuple[str, ...]:

@@ -34,7 +34,6 @@ from specdeck.engine.divergence.canary import Canary
 from specdeck.engine.divergence.conclusion import (
     Conclusion,
     Judge,
-    conclude_alone,
     conclude_check,
     conclude_night,
     is_sound,
@@ -203,9 +202,9 @@ class CheckResult:
         """What it comes to, by its verdict or as a night of the canary."""
         if self.judge == "verdict":
             return conclude_check(self.verdict)
-        if self.past_error is not None and self.is_sound:
-            return conclude_alone(self.past_error.line())
-        return conclude_night(self.verdict, self.canary, strict=self.strict)
+        return conclude_night(
+            self.verdict, self.canary, strict=self.strict, past_error=self.past_error
+        )
 
     def as_json(self) -> dict[str, Any]:
         """The document of `check --json`."""

@@ -39,54 +39,72 @@ def mask_logs(environment: Mapping[str, str] = os.environ) -> None:
     make = logging.getLogRecordFactory()
     if MASK_VARIABLE not in environment or hasattr(make, _MASKS):
         return
-    file = Path(environment[MASK_VARIABLE])
-    values = read_values(file)
-    mask_values, longest_value = make_mask(values), measure_longest(values)
-
-    def mask(text: str, longest: int = _LONGEST) -> str:
-        return redact(shorten(text, longest))
-
-    def shorten(text: str, longest: int) -> str:
-        whole = len(text) <= longest + longest_value
-        masked = mask_values(text if whole else text[: longest + longest_value])
-        if whole and len(masked) <= longest:
-            return masked
-        # Of a value that goes on behind what is looked at, the part before is not known.
-        shown = masked if whole else masked[: max(0, len(masked) - longest_value)]
-        shown = shown[:longest]
-        end = "\n" if text.endswith("\n") else ""
-        return f"{shown}… ({len(text) - len(shown)} more characters){end}"
-
-    def shorten_served(argument: object) -> object:
-        # The file is gone once the engine is ready.
-        if isinstance(argument, str) and len(argument) > _LONGEST_ARGUMENT and not file.exists():
-            return shorten(argument, _LONGEST_ARGUMENT)
-        return argument
-
-    def mask_message(text: str) -> str:
-        is_served = len(text) > _LONGEST_SERVED and not file.exists()
-        return mask(text, _LONGEST_SERVED if is_served else _LONGEST)
+    mask = _Mask(Path(environment[MASK_VARIABLE]))
 
     def make_masked(*args: Any, **kwargs: Any) -> logging.LogRecord:
         record = make(*args, **kwargs)
         try:
             if isinstance(record.args, tuple):
-                record.args = tuple(map(shorten_served, record.args))
+                record.args = tuple(map(mask.shorten_argument, record.args))
             said = record.getMessage()
-            masked = mask_message(said)
+            masked = mask.mask_message(said)
         except Exception as error:  # noqa: BLE001  # whatever an argument's own words raise
             # Logging would show the arguments one by one, where nothing tells a secret.
-            said = mask(record.msg) if isinstance(record.msg, str) else type(record.msg).__name__
+            said = (
+                mask.mask_text(record.msg)
+                if isinstance(record.msg, str)
+                else type(record.msg).__name__
+            )
             masked = f"{said} (no words came of its arguments: {type(error).__name__})"
         if masked != said:
-            record.msg, record.args = _mask_arguments(record, masked, mask_message) or (masked, ())
+            enough = _mask_arguments(record, masked, mask.mask_message)
+            record.msg, record.args = enough or (masked, ())
         return record
 
     setattr(make_masked, _MASKS, True)
     logging.setLogRecordFactory(make_masked)
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:  # closed by whoever started the engine
-            _mask_stream(stream, mask)
+            _mask_stream(stream, mask.mask_text)
+
+
+class _Mask:
+    """What takes an engine's credentials out of what its process says."""
+
+    def __init__(self, file: Path) -> None:
+        """`file` has the values among them; it is gone once the engine is ready."""
+        values = read_values(file)
+        self._file = file
+        self._mask_values, self._longest_value = make_mask(values), measure_longest(values)
+
+    def mask_text(self, text: str, longest: int = _LONGEST) -> str:
+        """`text` without credentials, and with a note of what is beyond `longest` characters."""
+        return redact(self._shorten(text, longest))
+
+    def mask_message(self, text: str) -> str:
+        """The same for a message, of which less is shown once the engine is ready."""
+        is_long = len(text) > _LONGEST_SERVED
+        return self.mask_text(text, _LONGEST_SERVED if is_long and self._is_ready() else _LONGEST)
+
+    def shorten_argument(self, argument: object) -> object:
+        """An argument of such a message, which is masked with it."""
+        if isinstance(argument, str) and len(argument) > _LONGEST_ARGUMENT and self._is_ready():
+            return self._shorten(argument, _LONGEST_ARGUMENT)
+        return argument
+
+    def _is_ready(self) -> bool:
+        return not self._file.exists()
+
+    def _shorten(self, text: str, longest: int) -> str:
+        looked = longest + self._longest_value
+        shown = self._mask_values(text[:looked])
+        if len(text) > looked:  # of a value that goes on there, the part before is not known
+            shown = shown[: max(0, len(shown) - self._longest_value)]
+        elif len(shown) <= longest:
+            return shown
+        shown = shown[:longest]
+        end = "\n" if text.endswith("\n") else ""
+        return f"{shown}… ({len(text) - len(shown)} more characters){end}"
 
 
 def _mask_arguments(

@@ -742,14 +742,14 @@ def test_a_round_that_cannot_be_done_ends_no_series_and_shows_in_its_gauges(
 def test_a_check_that_cannot_be_done_leaves_no_report_of_an_earlier_one(
     engine: CheckedEngine, prompts: Path, tmp_path: Path, capsys: Captured
 ) -> None:
-    report, page, told = (tmp_path / name for name in ("a.xml", "a.md", "a.json"))
-    files = [word for path in (report, page, told) for word in ("--report", str(path))]
+    report, page, document = (tmp_path / name for name in ("a.xml", "a.md", "a.json"))
+    files = [word for path in (report, page, document) for word in ("--report", str(path))]
     check(engine, prompts, *files)
     assert report.is_file()
     words = ["check", "http://127.0.0.1:1", "--prompts", str(prompts), "--patience", "0"]
     capsys.readouterr()
     assert outcome([*words, *files]) == 3
-    assert not any(path.exists() for path in (report, page, told))
+    assert not any(path.exists() for path in (report, page, document))
     assert f"{report} was of an earlier run and is removed" in capsys.readouterr().err
     assert outcome([*words, *files]) == 3
     assert "earlier" not in capsys.readouterr().err
