@@ -237,8 +237,9 @@ def _is_folder_gone() -> bool:
 def _is_interruption(error: Exception) -> bool:
     """Whether a library has made an error of its own of a signal's exception.
 
-    Python does where the body of a class is cut short, and keeps it as the cause; what pydantic
-    makes as it builds a schema has its name in the text alone.
+    Python does where the body of a class is cut short, and keeps it as the cause; a scope that was
+    left half entered complains beside it; what pydantic makes as it builds a schema has its name in
+    the text alone.
 
     >>> _is_interruption(ValueError('Error building "str" validator: KeyboardInterrupt: '))
     True
@@ -249,7 +250,7 @@ def _is_interruption(error: Exception) -> bool:
     cause: BaseException | None = error
     while cause is not None and cause not in causes:  # an error may be raised from itself
         causes.append(cause)
-        cause = cause.__cause__
+        cause = cause.__cause__ or cause.__context__
     return any(
         isinstance(one, KeyboardInterrupt) or KeyboardInterrupt.__name__ in str(one)
         for one in causes

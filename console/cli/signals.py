@@ -57,10 +57,15 @@ def interrupt_at_signals() -> None:
             signal.signal(number, signal.default_int_handler if own else _interrupt)
 
 
-def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+def _interrupt(number: int, frame: FrameType | None) -> None:
     # What it cuts short is nobody's fault: a coroutine that was made and not awaited yet.
     warnings.simplefilter("ignore")
-    raise KeyboardInterrupt
+    handle = signal.getsignal(signal.SIGINT)
+    if not callable(handle):  # a shell's background command: Ctrl-C is for others
+        raise KeyboardInterrupt
+    # Where an event loop runs, asyncio's handler cancels its main task. An exception would end
+    # whatever the loop is at, such as a library that enters a scope, and be lost in its complaint.
+    handle(number, frame)
 
 
 @contextmanager

@@ -266,6 +266,37 @@ def test_what_a_signal_cuts_short_is_warned_of_by_nobody(home: Path) -> None:
     assert process.communicate(timeout=60) == ("interrupted\n", "")
 
 
+IN_A_LOOP = """
+import asyncio, os, signal
+from specdeck.console.cli.signals import interrupt_at_signals
+from specdeck.engine.client import event_loop
+
+class Scope:
+    def __enter__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        print("entered")
+
+    def __exit__(self, *error):
+        print("left")
+
+async def ask():
+    with Scope():
+        await asyncio.sleep(60)
+
+interrupt_at_signals()
+try:
+    event_loop.run(ask())
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+"""A signal while a library enters a scope, where an exception would leave half of one behind."""
+
+
+def test_a_signal_cancels_what_an_event_loop_runs(home: Path) -> None:
+    process = watching([sys.executable, "-c", IN_A_LOOP], home)
+    assert process.communicate(timeout=60) == ("entered\nleft\ninterrupted\n", "")
+
+
 EARLY = """
 import os, sys
 import _signal as signal
