@@ -128,6 +128,24 @@ def withhold(found: Iterable[Mapping[str, Any]], why: Capability) -> list[dict[s
     ]
 
 
+PINS_FAILED = "specdeck failed at pinning requests; the engine's log says why"
+
+
+def lose_pins(found: Iterable[Capability]) -> tuple[Capability, ...]:
+    """The capabilities `found` of an engine that drafts for pinned requests since an error.
+
+    >>> [one.available for one in lose_pins([Capability("request_k", True)])]
+    [False]
+    """
+    lost = ("request_k", "request_rest")
+    return tuple(
+        Capability(one.name, False, PINS_FAILED, "restart the engine")
+        if one.name in lost and one.available
+        else one
+        for one in found
+    )
+
+
 def _live_k(build: Build) -> Capability:
     name = "live_k"
     if build.method is None:

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, Self
 
 from specdeck import __version__
+from specdeck.engine.plugin.capabilities import PINS_FAILED, lose_pins
 from specdeck.engine.plugin.core_engine import CoreEngine
 from specdeck.engine.plugin.engine import Engine
 from specdeck.engine.plugin.fingerprint import Board, Identity, identify
@@ -496,7 +497,9 @@ class Control:
             trial=judged.trial.state if judged else None,
             fingerprint=steering.name(),
             full_graphs=build.graph_reach,
-            capabilities=steering.capabilities,
+            capabilities=lose_pins(steering.capabilities)
+            if tally.pins_failed
+            else steering.capabilities,
             lease=judged.lease() if judged else self._leases.describe(),
             last_change=self._last_change,
         )
@@ -511,6 +514,7 @@ class Control:
             version=self._version,
             trial=self._trials.last.as_reply() if self._trials.last else None,
             exact=exact,
+            exact_reason=PINS_FAILED if tally.pins_failed else None,
             resting=tally.resting,
         )
 

@@ -202,7 +202,7 @@ class CoreEngine:
         """Counts since the plugin took hold."""
         recorder, none, pins = self._recorder, (0,) * self._build.k_max, self._pins
         exact = (pins.exact_requests, pins.exact_tokens, pins.exact_running)
-        counts = (len(pins), *exact, pins.resting)
+        counts = (len(pins), *exact, pins.resting, pins.failed)
         if recorder is None:
             return Tally(0, 0, none, none, *counts)
         drafted, accepted = tuple(recorder.drafted), tuple(recorder.accepted)

@@ -282,7 +282,8 @@ class SpecdeckEndpoint:
         return await self._show("state", system_fingerprint=self._system_fingerprint)
 
     async def _tuning(self) -> Any:
-        return await self._show("tuning", exact_reason=self._inexact)
+        known_here = {} if self._inexact is None else {"exact_reason": self._inexact}
+        return await self._show("tuning", **known_here)
 
     async def _facts(self) -> Any:
         return await self._show(

@@ -96,6 +96,8 @@ class Tally:
     """Unfinished ones of them, at this moment."""
     resting: int = 0
     """Requests that draft nothing for a while, as they accepted nothing."""
+    pins_failed: bool = False
+    """Whether requests with a k of their own are drafted as all others are, since an error."""
 
 
 class StepListener(Protocol):

@@ -27,17 +27,22 @@ _OWN = tuple(field.name for field in fields(RankState) if field.name != "rank")
 
 
 def merge_states(states: Sequence[Answer]) -> Answer:
-    """The state of all ranks: the first one's, counts and requests of all, and each by itself.
+    """The state of all ranks: the first one's, counts and requests of all, and each by itself; what
+    one rank cannot, the engine cannot.
 
     There is no one name for paths that differ: a change may be under way, or a lease end.
 
     >>> one = {**dict.fromkeys((*_SUMS, *_OWN), 1), "fingerprint": "sd1:p1"}
     >>> one |= {"drafted_per_position": [3, 2], "accepted_per_position": [2, 1]}
-    >>> found = merge_states([one, {**one, "k": 2}])
+    >>> one["capabilities"] = [{"name": "request_k", "available": True}]
+    >>> lost = [{"name": "request_k", "available": False}]
+    >>> found = merge_states([one, {**one, "k": 2, "capabilities": lost}])
     >>> found["drafts"], found["drafted_per_position"], found["k"], found["fingerprint"]
     (2, [6, 4], 1, None)
     >>> [rank["k"] for rank in found["ranks"]]
     [1, 2]
+    >>> found["capabilities"] == lost
+    True
     """
     first = dict(states[0])
     for name in _SUMS:
@@ -46,6 +51,13 @@ def merge_states(states: Sequence[Answer]) -> Answer:
         first[name] = [sum(at) for at in zip(*(state[name] for state in states), strict=True)]
     if any(state[name] != first[name] for state in states for name in _ALIKE):
         first["fingerprint"] = None
+    cannot = {
+        one["name"]: one
+        for state in reversed(states)
+        for one in state["capabilities"]
+        if not one["available"]
+    }
+    first["capabilities"] = [cannot.get(one["name"], one) for one in first["capabilities"]]
     first["ranks"] = [
         {"rank": rank, **{name: state[name] for name in _OWN}} for rank, state in enumerate(states)
     ]
@@ -61,7 +73,8 @@ def merge_tunings(tunings: Sequence[Answer]) -> Answer:
     """
     first = dict(tunings[0])
     sums = {name: sum(tuning["exact"][name] for tuning in tunings) for name in _EXACT}
-    return {**first, "exact": {**first["exact"], **sums}}
+    reason = next(filter(None, (tuning.get("exact_reason") for tuning in tunings)), None)
+    return {**first, "exact": {**first["exact"], **sums}, "exact_reason": reason}
 
 
 def merge_facts(answers: Sequence[Answer]) -> Answer:

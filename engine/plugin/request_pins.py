@@ -127,7 +127,7 @@ class Pins:
         self._counted = 0
         self.exact_requests = 0
         """Requests under exact names so far."""
-        self._guard = DisableOnError("pinning requests")
+        self._guard = DisableOnError("pinning requests", on_failure=self._let_go)
         gaps = find_gaps({"Scheduler": scheduler}, "core", modules={})
         self.available = scheduler is not None and "request_k" not in by_loss(gaps)
         if self.available:
@@ -143,6 +143,11 @@ class Pins:
         """Pinned requests that are not finished."""
         self._forget_newly_finished()
         return len(self._pinned)
+
+    @property
+    def failed(self) -> bool:
+        """Whether looking at the requests has failed, so that no pin is obeyed any more."""
+        return self._guard.failed
 
     @property
     def has_any(self) -> bool:
@@ -194,6 +199,8 @@ class Pins:
 
     def rest(self, resting: Collection[str]) -> None:
         """Has these requests, and no others, draft nothing until told otherwise."""
+        if self.failed:  # it would hold nobody back
+            return
         had = self.has_any
         self._resting = frozenset(resting)
         if self.has_any != had:
@@ -210,6 +217,12 @@ class Pins:
         """Tokens generated for requests under exact names."""
         self._forget_newly_finished()
         return self._counted + sum(map(_tokens, self._begun.values()))
+
+    def _let_go(self) -> None:
+        """Holds no request any longer: nothing says when one ends, either."""
+        self._pinned, self._exact, self._begun = {}, {}, {}
+        self._resting = frozenset()
+        self._on_presence()
 
     def _wrap(self, name: str, afterwards: Callable[..., None]) -> None:
         """Has `afterwards` called after the method, with what it returned and was given."""

@@ -98,6 +98,17 @@ def test_an_idle_night_that_nobody_watched_is_as_long_as_it_was(
     assert found.ledger.day is None
 
 
+def test_pins_that_are_obeyed_no_more_are_named(control: Control, engine: FakeCore) -> None:
+    def can_pin() -> list[tuple[bool, str | None]]:
+        found = control.state().capabilities
+        return [(one.available, one.reason) for one in found if one.name == "request_k"]
+
+    assert (can_pin(), control.tuning().exact_reason) == ([(True, None)], None)
+    engine.counts = replace(engine.counts, pins_failed=True)
+    why = "specdeck failed at pinning requests; the engine's log says why"
+    assert (can_pin(), control.tuning().exact_reason) == ([(False, why)], why)
+
+
 def test_the_outlook_tells_measured_from_guessed(control: Control, engine: FakeCore) -> None:
     assert control.tuning().outlook == ()
     engine.counts = Tally(7, 9, (9, 9, 9, 0, 0), (9, 9, 9, 0, 0))

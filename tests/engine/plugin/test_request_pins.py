@@ -241,6 +241,21 @@ def test_a_step_costs_what_runs_and_an_arrival_costs_nothing_of_what_waits() -> 
     assert scheduler.requests.looks == before
 
 
+def test_pins_that_fail_say_so_and_hold_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    scheduler = AsyncScheduler()
+    present: list[bool] = []
+    pins = Pins(scheduler, 5, on_presence=lambda: present.append(pins.has_any))
+    scheduler.add_request(request("one", specdeck_k=0, specdeck_exact=1))
+    assert (pins.failed, len(pins), pins.exact_running) == (False, 1, 1)
+    scheduler.running = [SimpleNamespace()]  # no request of vLLM's
+    scheduler._update_after_schedule(None)
+    assert "specdeck stops pinning requests" in caplog.text
+    pins.rest({"one"})
+    scheduler.add_request(request("other", specdeck_k=0))
+    assert (pins.failed, len(pins), pins.exact_running, pins.resting) == (True, 0, 0, 0)
+    assert (pins.exact_requests, present) == (1, [True, False])
+
+
 def test_nonsense_that_came_past_the_api_server_ends_nothing() -> None:
     scheduler = Scheduler()
     pins = Pins(scheduler, 5)
