@@ -7,6 +7,7 @@ A chat template decides over every prompt of a chat, and a parser over what of a
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,7 @@ _SETTINGS = (
     "default_chat_template_kwargs", "response_role", "return_tokens_as_token_ids",
     "enable_auto_tool_choice", "exclude_tools_when_tool_choice_none", "tool_call_parser",
     "tool_strict_level", "cohere_is_reasoning_model", "cohere_format",
-    "anthropic_disabled_thinking_effort", "tokens_only", "middleware",
+    "anthropic_disabled_thinking_effort", "tokens_only",
 )  # fmt: skip
 _ADAPTER_FILES = ("*.safetensors", "*.bin", "*.pt", "adapter_config.json")
 
@@ -38,6 +39,9 @@ def read_serving_facts(args: Any) -> tuple[dict[str, Any], Unread]:
     found = {
         name: value for name in _SETTINGS if (value := plain(getattr(args, name, None))) is not None
     }
+    # Each by itself: a name behind one such as `auth.verify_token` is no secret of that name.
+    if middleware := getattr(args, "middleware", None):
+        found["middleware"] = [plain(one) for one in middleware]
     if template := getattr(args, "chat_template", None):
         _put(found, unread, "chat_template", lambda: _digest_template(template))
     if plugin := getattr(args, "tool_parser_plugin", None):
@@ -68,7 +72,7 @@ def _digest_template(template: str) -> str:
 
 
 def _read_adapter(path: str) -> Mapping[str, str] | str:
-    folder = Path(path).expanduser()  # as vLLM does
+    folder = Path(os.path.expanduser(path))  # as vLLM does; of a user unknown it stays as it is
     return {one.name: sha256(one) for one in _list_files(folder)} if folder.is_dir() else path
 
 

@@ -62,6 +62,20 @@ def test_each_setting_of_a_server_counts() -> None:
     assert len(names) == 8
 
 
+def test_a_middleware_counts_behind_one_that_is_named_like_a_secret() -> None:
+    keys, sold = "app.auth.verify_api_key", "https://ann:hush@hub/x"
+    names = {name_build(middleware=[keys, other]) for other in ("app.Log", "app.Rewrite")}
+    assert len(names) == 2
+    found, _ = read_serving_facts(SimpleNamespace(middleware=[keys, sold]))
+    assert found == {"middleware": [keys, "https://***@hub/x"]}
+
+
+def test_an_adapter_of_an_unknown_user_counts_by_its_name() -> None:
+    adapters = [SimpleNamespace(name="sql", path="~nobodyofthisname/lora")]
+    found = read_serving_facts(SimpleNamespace(lora_modules=adapters))
+    assert found == ({"adapters": {"sql": "~nobodyofthisname/lora"}}, [])
+
+
 def test_no_secret_of_a_server_is_a_fact() -> None:
     kwargs = {"api_key": "sk-planted", "thinking": True}
     found = read_serving_facts(SimpleNamespace(api_key=["sk-planted"], port=1,
