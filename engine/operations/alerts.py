@@ -221,6 +221,8 @@ class AcceptanceAlarm:
         """The alert that a reading raises or clears, or why none can be."""
         if reading.restarted:
             self._windows.clear()
+            # Who chooses k, and what was drafted, was of the engine before.
+            self._is_moving, self._thin = False, (0.0, 0.0, 0.0)
         window = reading.window
         older, self._rounds = self._rounds, None if reading.state is None else reading.state.drafts
         if reading.state is not None:

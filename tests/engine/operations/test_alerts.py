@@ -22,7 +22,7 @@ from specdeck.engine.operations.alerts import (
     CheckOutcome,
     MismatchAlarm,
 )
-from specdeck.engine.protocol.messages import LastChange, Lease, Policy
+from specdeck.engine.protocol.messages import EngineState, LastChange, Lease, Policy
 
 URL = "http://e:1"
 
@@ -276,6 +276,21 @@ def test_drafts_that_a_policy_made_shorter_clear_no_alert(policy: Policy, is_cle
     assert [one.is_raised for one in alerts(alarm, shorter)] == [False] * is_cleared
     well = alerts(alarm, (second(t, 8, 0.5) for t in range(600, 700)))
     assert [one.is_raised for one in well] == [False] * (not is_cleared)
+
+
+def test_an_engine_that_was_restarted_without_its_policy_clears_an_alert() -> None:
+    state = replace(engine_state(), policy="goodput")
+    alarm = AcceptanceAlarm(0.45)
+
+    def second(t: float, k: int, share: float, state: EngineState | None) -> Reading:
+        window = Window(1.0, drafts=40.0, drafted=40.0 * k, accepted=40.0 * k * share)
+        return Reading(t, URL, Sample(t, t), window, state)
+
+    (raised,) = alerts(alarm, (second(t, 5, 0.2, state) for t in range(30)))
+    assert raised.is_raised
+    without = [second(t, 2, 0.9 if t < 500 else 0.1, None) for t in range(30, 600)]
+    without[0] = replace(without[0], restarted=True)
+    assert [one.is_raised for one in alerts(alarm, without)] == [False, True]
 
 
 def test_drafts_that_bring_enough_clear_an_alert_though_a_policy_made_them_shorter() -> None:
