@@ -26,6 +26,9 @@ POLICY_APART_S = 60.0
 FAILING_S = 15.0
 """For how long facts must fail to be fetched before it is said: an engine may be busy."""
 
+_UNAVAILABLE = "unavailable"
+"""What keeps facts from being compared, whatever the error: one engine may fail in several ways."""
+
 Fetch = Callable[[Fingerprint | None], Awaitable[Fingerprint]]
 """Brings the fingerprint as it is now, to be compared with the pin that it is given."""
 
@@ -280,7 +283,7 @@ class DriftWatcher:
             except SpecdeckError as error:
                 self._name = self._name or ""  # the next try keeps its distance
                 for event in self._meet(
-                    type(error), FAILING_S, error.line(), t=reading.t, url=reading.url, name=name
+                    _UNAVAILABLE, FAILING_S, error.line(), t=reading.t, url=reading.url, name=name
                 ):
                     yield event
                 return
@@ -303,7 +306,8 @@ class DriftWatcher:
         """Look at the pin and at the facts of the engine at `url` now, at Unix time `t`, whatever
         they were before.
 
-        That they cannot be had for `STALLED_S` is said once, until they could be.
+        That they cannot be had for `STALLED_S`, or do not get on, is said once, until they could be
+        compared.
         """
         for event in await self._reread_pin():
             yield event
@@ -311,11 +315,15 @@ class DriftWatcher:
             found = await self._fetch(self.pinned)
         except SpecdeckError as error:
             yield FactsUnavailable(error)
-            for event in self._meet(type(error), STALLED_S, error.line(), t=t, url=url):
+            for event in self._meet(_UNAVAILABLE, STALLED_S, error.line(), t=t, url=url):
                 yield event
             return
         for event in self.judge(found, t):
             yield event
+        if not found.progress.finished:
+            place, said = found.progress.place, found.progress.line()
+            for event in self._meet(place, STALLED_S, said, t=t, url=url):
+                yield event
 
     def judge(self, found: Fingerprint, t: float) -> Iterator[DriftEvent]:
         """What a fingerprint means at Unix time `t`, whoever fetched it."""

@@ -1,5 +1,6 @@
 """Watching for drift: when facts are fetched, what is news, and what becomes of the pin."""
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 from tests.support.fingerprints import Fingerprints, NamedEngine
 
 from specdeck.engine.errors import EngineError, Unreachable, Unsupported, UsageError
-from specdeck.engine.fingerprint.fingerprint import STALLED_S, Progress, Unread
+from specdeck.engine.fingerprint.fingerprint import STALLED_S, Fingerprint, Progress, Unread
 from specdeck.engine.fingerprint.pins import APART_S as PIN_APART_S
 from specdeck.engine.fingerprint.pins import PinFile, write_pin
 from specdeck.engine.metrics.reading import Reading
@@ -245,6 +246,32 @@ async def test_a_verification_fetches_whatever_was_known(engine: NamedEngine, pl
     assert isinstance(unanswered, FactsUnavailable)
     assert isinstance(unanswered.error, Unreachable)
     assert engine.fetches == 5
+
+
+async def test_a_verification_says_that_facts_do_not_come_whatever_the_error_is(
+    engine: NamedEngine, place: Path
+) -> None:
+    errors = itertools.cycle((Unreachable("no answer"), Unsupported("no facts")))
+
+    async def fetch(_: Fingerprint | None) -> Fingerprint:
+        raise next(errors)
+
+    write_pin(engine.found, place)
+    watcher = DriftWatcher(fetch, PinFile(lambda: place))
+    await watcher.open()
+    kinds = [type(one) for t in range(0, 1000, 30) async for one in watcher.verify(float(t), URL)]
+    assert kinds.count(NotComparable) == 1
+
+
+async def test_a_verification_says_that_facts_stay_unfinished(
+    engine: NamedEngine, place: Path
+) -> None:
+    watcher = watch(engine, place)
+    await watcher.open()
+    engine.found = replace(engine.found, progress=Progress(finished=False))
+    kinds = [type(one) for t in range(0, 1000, 30) async for one in watcher.verify(float(t), URL)]
+    assert kinds.count(NotComparable) == 1
+    assert kinds.count(FactsRead) == 34
 
 
 async def test_a_verification_says_once_that_nothing_can_be_compared_any_more(
