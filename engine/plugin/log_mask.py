@@ -22,6 +22,7 @@ from specdeck.engine.plugin.secret_values import make_mask, measure_longest, rea
 from specdeck.engine.protocol.messages import MASK_VARIABLE
 
 _MASKS = "_specdeck_masks"
+_ACCESS_LOG = "uvicorn.access"
 _LONGEST = 65_536
 """Characters of a text that are looked at, and shown."""
 _LONGEST_SERVED, _LONGEST_ARGUMENT = 4_096, 2_048
@@ -57,8 +58,7 @@ def mask_logs(environment: Mapping[str, str] = os.environ) -> None:
             )
             masked = f"{said} (no words came of its arguments: {type(error).__name__})"
         if masked != said:
-            enough = _mask_arguments(record, masked, mask.mask_message)
-            record.msg, record.args = enough or (masked, ())
+            record.msg, record.args = _mask_arguments(record, masked, mask.mask_message)
         return record
 
     setattr(make_masked, _MASKS, True)
@@ -79,7 +79,8 @@ class _Mask:
 
     def mask_text(self, text: str, longest: int = _LONGEST) -> str:
         """`text` without credentials, and with a note of what is beyond `longest` characters."""
-        return redact(self._shorten(text, longest))
+        shown, note = self._cut(text, longest)
+        return redact(shown) + note
 
     def mask_message(self, text: str) -> str:
         """The same for a message, of which less is shown once the engine is ready."""
@@ -87,41 +88,48 @@ class _Mask:
         return self.mask_text(text, _LONGEST_SERVED if is_long and self._is_ready() else _LONGEST)
 
     def shorten_argument(self, argument: object) -> object:
-        """An argument of such a message, which is masked with it."""
+        """An argument of such a message, which is masked with it once more."""
         if isinstance(argument, str) and len(argument) > _LONGEST_ARGUMENT and self._is_ready():
-            return self._shorten(argument, _LONGEST_ARGUMENT)
+            return self.mask_text(argument, _LONGEST_ARGUMENT)
         return argument
 
     def _is_ready(self) -> bool:
         return not self._file.exists()
 
-    def _shorten(self, text: str, longest: int) -> str:
+    def _cut(self, text: str, longest: int) -> tuple[str, str]:
+        """At most `longest` characters of `text` without the values, and a note of what is beyond.
+
+        A name in what is shown masks what stands behind it up to the cut, and not the note.
+        """
         looked = longest + self._longest_value
         shown = self._mask_values(text[:looked])
         if len(text) > looked:  # of a value that goes on there, the part before is not known
             shown = shown[: max(0, len(shown) - self._longest_value)]
         elif len(shown) <= longest:
-            return shown
+            return shown, ""
         shown = shown[:longest]
         end = "\n" if text.endswith("\n") else ""
-        return f"{shown}… ({len(text) - len(shown)} more characters){end}"
+        return shown, f"… ({len(text) - len(shown)} more characters){end}"
 
 
 def _mask_arguments(
     record: logging.LogRecord, masked: str, mask: Callable[[str], str]
-) -> tuple[object, tuple[object, ...]] | None:
-    """Message and arguments where masking each of these is enough; None otherwise.
+) -> tuple[Any, tuple[object, ...]]:
+    """Message and arguments where masking each of these is enough, otherwise the `masked` message.
 
-    What formats and filters the access log of uvicorn takes its arguments apart.
+    What formats and filters the access log of uvicorn takes its arguments apart, and fails without
+    them: there a name at the end of one has no value in the next.
     """
     if not isinstance(record.args, tuple):
-        return None
+        return masked, ()
     args = tuple(mask(one) if isinstance(one, str) else one for one in record.args)
+    if record.name == _ACCESS_LOG:
+        return record.msg, args
     try:
         is_enough = str(record.msg) % args == masked
     except Exception:  # noqa: BLE001  # whatever an argument's own words raise
-        return None
-    return (record.msg, args) if is_enough else None
+        is_enough = False
+    return (record.msg, args) if is_enough else (masked, ())
 
 
 def _mask_stream(stream: TextIO, mask: Callable[[str], str]) -> None:

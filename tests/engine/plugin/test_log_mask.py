@@ -152,6 +152,31 @@ def test_a_long_path_is_shortened_in_the_access_log(capsys: pytest.CaptureFixtur
     assert not capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("client", "path"),
+    [("1.2.3.4:5", "/x?password="), ("1.2.3.4:5", "/x?secret={"), ("9" * 3_000, "/y" * 1_500)],
+)
+def test_no_request_takes_the_access_log_its_arguments(client: str, path: str) -> None:
+    mask_logs(ASKED)
+    make = logging.getLogRecordFactory()
+    line = (client, "GET", path, "1.1", 200)
+    record = make("uvicorn.access", logging.INFO, "", 1, '%s - "%s %s HTTP/%s" %d', line, None)
+    assert isinstance(record.args, tuple)
+    assert (len(record.args), record.args[1], record.args[4]) == (5, "GET", 200)
+
+
+@pytest.mark.parametrize("words", ["%s", "x"])
+def test_a_name_masks_up_to_the_place_where_a_message_is_cut(
+    caplog: pytest.LogCaptureFixture, words: str
+) -> None:
+    mask_logs(ASKED)
+    said, longest = "('password', b'hushhushhush'", 2_048 if words == "%s" else 4_096
+    text = ("x " * longest)[: longest - len(said)] + said + " tail" * 2_000
+    logging.getLogger("vllm").warning(*((words, text) if words == "%s" else (text,)))
+    assert "x … (" not in caplog.messages[-1]
+    assert "hush" not in caplog.messages[-1]
+
+
 @pytest.mark.parametrize("words", ["%s", "x"])
 def test_no_part_of_a_value_is_shown_where_a_message_is_shortened(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, words: str
