@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -38,6 +39,7 @@ _MOST_LINKS = 40
 """One after the other, as Linux has it."""
 _LONGEST_REPORT = 256 << 20
 _DETAILS = frozenset({"cases", "samples"})
+_PAGE = re.compile(rb"# specdeck (?:check|gate)(?: --\w+)?: ")
 """In JSON one of these stands beside the verdict."""
 _MISFIT = 1e-4
 """So unlikely are the reference's own draws where it does not sample by what it says."""
@@ -161,7 +163,8 @@ def is_report(path: Path) -> bool:
             held = loads(data, most_values=_LONGEST_REPORT)
             return isinstance(held, dict) and "verdict" in held and bool(_DETAILS & held.keys())
         return False
-    return data.startswith(b"# specdeck ") or b'<testsuite name="specdeck ' in data[:200]
+    is_page = _PAGE.match(data) is not None and b"\n|---|---|" in data
+    return is_page or b'<testsuite name="specdeck ' in data[:200]
 
 
 def report_form(path: Path) -> str:

@@ -52,7 +52,7 @@ _HEADER = re.compile(
 """Whatever stands behind these, to the end of the line."""
 _KEY_BLOCK = re.compile(r"-----BEGIN [A-Z ]*KEY-----.*?(?:-----END [A-Z ]*KEY-----|\Z)", re.DOTALL)
 _OPTION = re.compile(
-    r"(?<![\w.-])(--?[A-Za-z][\w.-]*+)([\"']?(?:\s*,\s*|[ =]\s*))(?!-)([^\n]+?)"
+    r"(?<![\w-])(--?[A-Za-z][\w.-]{0,100}+)([\"']?(?:\s*,\s*|[ =]\s*))(?!-)([^\n]+?)"
     r"(?=(?<!\s)\s+-|[\"']?(?:(?<!\s)\s+)?,\s*[\"']?-|\]|\n|$)"
 )
 """An option and all that it is given, on a command line or in a list of arguments."""

@@ -201,7 +201,7 @@ def test_a_gate_that_cannot_be_done_leaves_no_report_of_an_earlier_one(
     damaged.write_text("{")
     for words in ([str(tmp_path / "gone.json")], [str(damaged)], [saved, "http://127.0.0.1:1:1"]):
         reports[0].write_text('<testsuite name="specdeck gate" tests="6"/>')
-        reports[1].write_text("# specdeck gate: pass\n")
+        reports[1].write_text("# specdeck gate: pass\n\nall good.\n\n| | | |\n|---|---|---|\n")
         assert outcome(["gate", *words, *files]) == 2
         assert not any(path.exists() for path in reports)
         assert "was of an earlier run and is removed" in capsys.readouterr().err
@@ -211,11 +211,12 @@ def test_a_gate_that_cannot_be_done_leaves_what_is_no_report(
     saved: str, tmp_path: Path, capsys: Captured
 ) -> None:
     readme, before = tmp_path / "README.md", Path(saved).read_bytes()
-    readme.write_text("# Ours\n")
+    runbook = "# specdeck gate: what to do where it fails\n\nCall Ann.\n"
+    readme.write_text(runbook)
     assert outcome(["gate", "--junit", saved, str(tmp_path / "gone.json")]) == 2
     assert outcome(["gate", str(tmp_path / "gone.json"), "--page", str(readme)]) == 2
     assert "removed" not in capsys.readouterr().err
-    assert readme.read_text() == "# Ours\n"
+    assert readme.read_text() == runbook
     assert outcome(["gate", saved, "--page", saved]) == 2
     assert "is read, and would be written over" in capsys.readouterr().err
     assert Path(saved).read_bytes() == before

@@ -27,6 +27,7 @@ PROMPT = "Dear Ann Example your biopsy results are"
     [
         f"api_key=['{KEY}', 'other']",
         f"--api-key {KEY} other --port 8000",
+        f"….--api-key first {KEY} --port 8000",
         f"['--api-key', '{KEY}', '--port', '1']",
         f"Authorization: Bearer {KEY}",
         f"Authorization: Basic {KEY}",
