@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from threading import Event, Timer
 from types import FrameType
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -15,6 +16,9 @@ from specdeck.console.cli.first_and_last import INTERRUPTED, exit_at_signals
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
+
+_SOON_S = 0.01
+_HAS_INTERRUPTED: Final = Event()
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Ctrl-C, a service manager, a terminal that was closed, Ctrl-\\: no core with secrets in it."""
@@ -55,17 +59,30 @@ def interrupt_at_signals() -> None:
             # asyncio knows the default one of SIGINT, and has it cancel what runs.
             own = number == signal.SIGINT
             signal.signal(number, signal.default_int_handler if own else _interrupt)
+    sys.unraisablehook = _interrupt_again
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     # What it cuts short is nobody's fault: a coroutine that was made and not awaited yet.
     warnings.simplefilter("ignore")
+    _HAS_INTERRUPTED.set()
     handle = signal.getsignal(signal.SIGINT)
     if not callable(handle):  # a shell's background command: Ctrl-C is for others
         raise KeyboardInterrupt
     # Where an event loop runs, asyncio's handler cancels its main task. An exception would end
     # whatever the loop is at, such as a library that enters a scope, and be lost in its complaint.
     handle(number, frame)
+
+
+def _interrupt_again(lost: sys.UnraisableHookArgs) -> None:
+    """Sends a signal once more whose exception Python could raise nowhere, as in a finalizer that
+    an import calls; anything else is shown as it was."""
+    if isinstance(lost.exc_value, KeyboardInterrupt):
+        again = Timer(_SOON_S, os.kill, (os.getpid(), signal.SIGTERM))
+        again.daemon = True
+        again.start()
+    elif not _HAS_INTERRUPTED.is_set():  # what was half made is finalized as well
+        sys.__unraisablehook__(lost)
 
 
 @contextmanager

@@ -297,6 +297,30 @@ def test_a_signal_cancels_what_an_event_loop_runs(home: Path) -> None:
     assert process.communicate(timeout=60) == ("entered\nleft\ninterrupted\n", "")
 
 
+IN_A_FINALIZER = """
+import os, signal, time
+from specdeck.console.cli.signals import interrupt_at_signals
+
+class Held:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGHUP)
+        print("not raised")
+
+interrupt_at_signals()
+try:
+    Held()
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+"""A signal where Python can raise nothing, and would show a traceback and go on."""
+
+
+def test_a_signal_in_a_finalizer_is_not_lost(home: Path) -> None:
+    process = watching([sys.executable, "-c", IN_A_FINALIZER], home)
+    assert process.communicate(timeout=60) == ("interrupted\n", "")
+
+
 EARLY = """
 import os, sys
 import _signal as signal
