@@ -39,8 +39,9 @@ _MOST_LINKS = 40
 """One after the other, as Linux has it."""
 _LONGEST_REPORT = 256 << 20
 _DETAILS = frozenset({"cases", "samples"})
-_PAGE = re.compile(rb"# specdeck (?:check|gate)(?: --\w+)?: ")
 """In JSON one of these stands beside the verdict."""
+_PAGE = re.compile(rb"# specdeck (?:check|gate)(?: --\w+)?: ")
+"""What a page begins with."""
 _MISFIT = 1e-4
 """So unlikely are the reference's own draws where it does not sample by what it says."""
 SAMPLED_SHOWN = 5

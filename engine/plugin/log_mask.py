@@ -22,7 +22,8 @@ from specdeck.engine.plugin.secret_values import make_mask, measure_longest, rea
 from specdeck.engine.protocol.messages import MASK_VARIABLE
 
 _MASKS = "_specdeck_masks"
-_ACCESS_LOG = "uvicorn.access"
+_ACCESS_LINE = "uvicorn.access", '%s - "%s %s HTTP/%s" %d'
+"""Logger and message: client, method, path, version and status (uvicorn/protocols/http)."""
 _LONGEST = 65_536
 """Characters of a text that are looked at, and shown."""
 _LONGEST_SERVED, _LONGEST_ARGUMENT = 4_096, 2_048
@@ -118,18 +119,17 @@ def _mask_arguments(
     """Message and arguments where masking each of these is enough, otherwise the `masked` message.
 
     What formats and filters the access log of uvicorn takes its arguments apart, and fails without
-    them: there a name at the end of one has no value in the next.
+    them: of its line a name at the end of one has no value in the next.
     """
     if not isinstance(record.args, tuple):
         return masked, ()
     args = tuple(mask(one) if isinstance(one, str) else one for one in record.args)
-    if record.name == _ACCESS_LOG:
-        return record.msg, args
     try:
         is_enough = str(record.msg) % args == masked
     except Exception:  # noqa: BLE001  # whatever an argument's own words raise
-        is_enough = False
-    return (record.msg, args) if is_enough else (masked, ())
+        return masked, ()
+    is_access = (record.name, record.msg) == _ACCESS_LINE
+    return (record.msg, args) if is_enough or is_access else (masked, ())
 
 
 def _mask_stream(stream: TextIO, mask: Callable[[str], str]) -> None:

@@ -165,6 +165,19 @@ def test_no_request_takes_the_access_log_its_arguments(client: str, path: str) -
     assert (len(record.args), record.args[1], record.args[4]) == (5, "GET", 200)
 
 
+@pytest.mark.parametrize(
+    ("words", "arguments"),
+    [("GET /x?password=hushhushhush", ()), ("GET /x?password=hushhushhush %s", ("200",))],
+)
+def test_another_line_of_the_access_log_is_masked_as_any_is(
+    words: str, arguments: tuple[object, ...]
+) -> None:
+    mask_logs(ASKED)
+    make = logging.getLogRecordFactory()
+    record = make("uvicorn.access", logging.INFO, "", 1, words, arguments, None)
+    assert "hush" not in f"{record.msg}{record.args}{record.getMessage()}"
+
+
 @pytest.mark.parametrize("words", ["%s", "x"])
 def test_a_name_masks_up_to_the_place_where_a_message_is_cut(
     caplog: pytest.LogCaptureFixture, words: str
