@@ -220,9 +220,11 @@ class Pins:
 
     def _let_go(self) -> None:
         """Holds no request any longer: nothing says when one ends, either."""
+        begun = self._begun
         self._pinned, self._exact, self._begun = {}, {}, {}
         self._resting = frozenset()
         self._on_presence()
+        self._counted += sum(map(_tokens, begun.values()))
 
     def _wrap(self, name: str, afterwards: Callable[..., None]) -> None:
         """Has `afterwards` called after the method, with what it returned and was given."""

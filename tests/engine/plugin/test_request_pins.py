@@ -245,15 +245,16 @@ def test_pins_that_fail_say_so_and_hold_nothing(caplog: pytest.LogCaptureFixture
     scheduler = AsyncScheduler()
     present: list[bool] = []
     pins = Pins(scheduler, 5, on_presence=lambda: present.append(pins.has_any))
-    scheduler.add_request(request("one", specdeck_k=0, specdeck_exact=1))
-    assert (pins.failed, len(pins), pins.exact_running) == (False, 1, 1)
+    scheduler.add_request(request("one", tokens=3, specdeck_k=0, specdeck_exact=1))
+    scheduler.schedule()
+    assert (pins.failed, len(pins), pins.exact_running, pins.exact_tokens) == (False, 1, 1, 3)
     scheduler.running = [SimpleNamespace()]  # no request of vLLM's
     scheduler._update_after_schedule(None)
     assert "specdeck stops pinning requests" in caplog.text
     pins.rest({"one"})
     scheduler.add_request(request("other", specdeck_k=0))
     assert (pins.failed, len(pins), pins.exact_running, pins.resting) == (True, 0, 0, 0)
-    assert (pins.exact_requests, present) == (1, [True, False])
+    assert (pins.exact_requests, pins.exact_tokens, present) == (1, 3, [True, False])
 
 
 def test_nonsense_that_came_past_the_api_server_ends_nothing() -> None:
