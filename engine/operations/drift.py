@@ -291,14 +291,8 @@ class DriftWatcher:
             at = found.path if name is None or reading.state is not None else name
             is_final = found.progress.finished and self._mover is None
             self._name = at if is_final else ""
-            for event in self.judge(found, reading.t):
+            for event in self._compare(found, t=reading.t, url=reading.url, name=name):
                 yield event
-            if not found.progress.finished:
-                place = found.progress.place
-                for event in self._meet(
-                    place, STALLED_S, found.progress.line(), t=reading.t, url=reading.url, name=name
-                ):
-                    yield event
         finally:
             self._is_busy = False
 
@@ -318,12 +312,8 @@ class DriftWatcher:
             for event in self._meet(_UNAVAILABLE, STALLED_S, error.line(), t=t, url=url):
                 yield event
             return
-        for event in self.judge(found, t):
+        for event in self._compare(found, t=t, url=url):
             yield event
-        if not found.progress.finished:
-            place, said = found.progress.place, found.progress.line()
-            for event in self._meet(place, STALLED_S, said, t=t, url=url):
-                yield event
 
     def judge(self, found: Fingerprint, t: float) -> Iterator[DriftEvent]:
         """What a fingerprint means at Unix time `t`, whoever fetched it."""
@@ -335,6 +325,17 @@ class DriftWatcher:
         yield FactsRead(found, comparison, self._detector.place)
         if drift is not None:
             yield drift
+
+    def _compare(
+        self, found: Fingerprint, *, t: float, url: str, name: str | None = None
+    ) -> Iterator[DriftEvent]:
+        """What a fetched fingerprint means, and that it gets no further; `name` as in `_meet`."""
+        yield from self.judge(found, t)
+        progress = found.progress
+        if not progress.finished:
+            yield from self._meet(
+                progress.place, STALLED_S, progress.line(), t=t, url=url, name=name
+            )
 
     def _meet(
         self,

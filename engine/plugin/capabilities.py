@@ -6,7 +6,7 @@ asserts that k equals num_speculative_tokens would end the engine, so they are r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -137,12 +137,16 @@ def lose_pins(found: Iterable[Capability]) -> tuple[Capability, ...]:
     >>> [one.available for one in lose_pins([Capability("request_k", True)])]
     [False]
     """
-    lost = ("request_k", "request_rest")
+    why = Capability("request_k", False, PINS_FAILED, "restart the engine")
+    return take_away(found, ("request_k", "request_rest"), why)
+
+
+def take_away(
+    found: Iterable[Capability], names: Collection[str], why: Capability
+) -> tuple[Capability, ...]:
+    """The capabilities `found`, without those of `names`, for the reason and remedy of `why`."""
     return tuple(
-        Capability(one.name, False, PINS_FAILED, "restart the engine")
-        if one.name in lost and one.available
-        else one
-        for one in found
+        replace(why, name=one.name) if one.name in names and one.available else one for one in found
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self
 
-from specdeck.engine.plugin.capabilities import capabilities
+from specdeck.engine.plugin.capabilities import capabilities, take_away
 from specdeck.engine.plugin.cold import enter_cold, leave_cold
 from specdeck.engine.plugin.engine import Engine
 from specdeck.engine.plugin.fingerprint import Identity
@@ -211,10 +211,7 @@ class Steering:
         self._withhold(why)
 
     def _withhold(self, why: Capability) -> None:
-        self.capabilities = tuple(
-            replace(why, name=can.name) if can.name in _WATCHED and can.available else can
-            for can in self.capabilities
-        )
+        self.capabilities = take_away(self.capabilities, _WATCHED, why)
 
     def go_blind(self, why: str) -> None:
         """Nothing that needs to see steps can be wanted any more; a held breaker stays open."""
