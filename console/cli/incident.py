@@ -26,6 +26,7 @@ from specdeck.engine.blackbox.history import History
 from specdeck.engine.client import event_loop
 from specdeck.engine.client.command_options import CommandOptions, list_options
 from specdeck.engine.client.webhook import VARIABLE
+from specdeck.engine.config import yaml_source
 from specdeck.engine.errors import EngineError, SpecdeckError, UsageError
 from specdeck.engine.files import open_file, read_file
 from specdeck.engine.incident.archive import refuse_existing
@@ -244,6 +245,8 @@ def find_secrets(to: Access | None, record: Record | None = None) -> tuple[str, 
     if record is not None:
         with suppress(OSError, ValueError):
             found.append(read_file(record.token_path, most=_LARGEST_TOKEN).decode().strip())
+        if record.config:
+            found += _find_webhook(Path(record.config))
     if to is not None:
         with suppress(SpecdeckError, OSError):
             token = to.token()
@@ -251,6 +254,18 @@ def find_secrets(to: Access | None, record: Record | None = None) -> tuple[str, 
         if to.api_key is not None:
             found.append(to.api_key.reveal())
     return tuple(one for one in found if one)
+
+
+def _find_webhook(path: Path) -> list[str]:
+    """The URLs that a config's alerts go to: who knows one may post to it."""
+    try:
+        alerts = yaml_source.read(path).data.get("alerts")
+    except (OSError, SpecdeckError):
+        return []
+    if not isinstance(alerts, dict):
+        return []
+    urls = (os.environ.get(str(alerts.get("webhook_env")), ""), alerts.get("webhook"))
+    return [url for url in urls if isinstance(url, str)]
 
 
 def _clock(t: float) -> str:

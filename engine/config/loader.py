@@ -145,7 +145,7 @@ def _refuse_unknown(document: Document, keys: Keys, words: Iterable[str], elsewh
 def _refuse_value(document: Document, keys: Keys, value: object, requires: str) -> None:
     quoted = requires == _TEXT and isinstance(value, int | float)
     given = str(value).lower() if isinstance(value, bool) else quote(value)
-    if keys[-1] == "webhook" or holds_secret(keys[-1]) or contains_secret(keys[-1], value):
+    if holds_secret(keys[-1]) or contains_secret(keys[-1], value):
         given = "what it has"
     remedy = "put it in quotes" if quoted else None
     document.refuse(keys, f"`{keys[-1]}` requires {requires}, not {given}", remedy)
@@ -272,8 +272,8 @@ def holds_secret(name: str) -> bool:
     """Whether a variable of this name holds a secret.
 
     >>> names = ("HF_TOKEN", "TOKENIZERS_PARALLELISM", "KEY_FILE", "AWS_KEY_ID", "REDIS_PW")
-    >>> [name for name in names if holds_secret(name)]
-    ['HF_TOKEN', 'AWS_KEY_ID', 'REDIS_PW']
+    >>> [name for name in (*names, "PAGER_WEBHOOK") if holds_secret(name)]
+    ['HF_TOKEN', 'AWS_KEY_ID', 'REDIS_PW', 'PAGER_WEBHOOK']
     >>> holds_secret("VLLM_SHARED_EXPERTS_STREAM_TOKEN_THRESHOLD")
     False
     """

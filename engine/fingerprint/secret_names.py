@@ -97,8 +97,9 @@ def is_secret(name: str) -> bool:
 def is_secret_variable(name: str) -> bool:
     """The same for a variable of the environment.
 
-    >>> [is_secret_variable(name) for name in ("HF_TOKEN", "PWD", "OLDPWD", "REDIS_PWD")]
-    [True, False, False, True]
+    >>> names = ("HF_TOKEN", "PWD", "OLDPWD", "REDIS_PWD", "SLACK_WEBHOOK_URL")
+    >>> [is_secret_variable(name) for name in names]
+    [True, False, False, True, True]
     """
     return name not in _FOLDERS and is_secret(name)
 
@@ -115,7 +116,7 @@ def drop_secrets(environment: Mapping[str, str], *, keep: Iterable[str] = ()) ->
     return {
         name: value
         for name in list(environment)
-        if name in kept or not (is_secret_variable(name) or "webhook" in _words(name))
+        if name in kept or not is_secret_variable(name)
         if (value := environment.get(name)) is not None
     }
 
@@ -142,6 +143,8 @@ def _is_secret(words: tuple[str, ...], at: int, kinds: frozenset[str]) -> bool:
         return (not after or after in _HOLDS_PASS) and _PASSES.isdisjoint(kinds)
     if word == "pw":
         return (not after or after in _HOLDS_PASS) and _POINTWISE.isdisjoint(kinds)
+    if word.endswith(("webhook", "webhooks")):
+        return after != "env"  # who knows the URL may post to it; the name of a variable is none
     if word in ("key", "keys"):
         known = before in _KEY_BEFORE or after in _KEY_AFTER
     elif word in ("token", "tokens"):

@@ -40,9 +40,11 @@ _SHAPES = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{8,}|gh[pousr]_[A-Za-z0-9]{8,}|github_pat_\w{8,}|glpat-[\w-]{8,}"
     r"|(?:sk|pk|rk)[-_][A-Za-z0-9_-]{8,}|xox[abprs]-[\w-]{8,}|nvapi-[\w-]{8,}"
     r"|A(?:KIA|SIA)[A-Z0-9]{12,}|AIza[\w-]{20,}|ya29\.[\w-]{10,}"
-    r"|eyJ[\w-]{8,4000}+\.[\w-]{4,}+(?:\.[\w-]*)?)"
+    r"|eyJ[\w-]{8,4000}+\.[\w-]{4,}+(?:\.[\w-]*)?"
+    r"|(?:hooks\.slack\.com/\w+|discord(?:app)?\.com/api/webhooks|webhook\.office\.com/\w+)"
+    r"/[^\s\"'<>]+)"
 )
-"""Tokens that tell by their beginning whose they are."""
+"""Tokens and webhooks that tell by their beginning whose they are."""
 _BASIC = re.compile(r"\b((?:basic|digest|negotiate|token)\s+)[A-Za-z0-9+/=_-]{8,}", re.IGNORECASE)
 _HEADER = re.compile(
     r"((?:proxy-)?authorization|(?:set-)?cookie|x-specdeck-token|x-api-key)"
@@ -253,11 +255,9 @@ class Redactor:
     def _hide_named(self, name: str, value: Any) -> Any:
         if value is None or isinstance(value, bool):
             return value
-        # Who knows a webhook's URL may post to it.
-        if (is_secret(name) or name.lower() == "webhook") and not isinstance(value, Mapping):
-            return MASK
-        if is_secret(name) and isinstance(value, Mapping):
-            return self._mask_texts(value)  # of numbers it is more likely a count of tokens
+        if is_secret(name):
+            # Of a mapping's numbers it is more likely that they count tokens.
+            return self._mask_texts(value) if isinstance(value, Mapping) else MASK
         if name.lower() in _PROMPT_NAMES and _may_speak(value):
             return WITHHELD
         return self.hide_in(value, name)

@@ -49,6 +49,7 @@ from specdeck.engine.store.database import Store
 Captured = pytest.CaptureFixture[str]
 
 KEY = "zq7-planted-credential-x1"
+HOOK, PAGER = "https://chat.internal/hooks/plantedhook", "https://pager.internal/plantedpager"
 TOKEN = "planted.admin.token-4711"
 PROMPT = "PLANTEDPROMPT dear Ann your biopsy"
 REASON = f"after “{PROMPT}”, with token {KEY}"
@@ -59,6 +60,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "home"
     monkeypatch.setenv("SPECDECK_HOME", str(folder))
     monkeypatch.setenv("MY_HF_TOKEN", KEY)
+    monkeypatch.setenv("PAGER", PAGER)
     monkeypatch.setattr(time, "time", lambda: START + SECONDS + 30.0)
     monkeypatch.chdir(tmp_path)
     return folder
@@ -95,7 +97,8 @@ def known(home: Path) -> Path:
     config, log, token = home / "demo.yaml", home / "engine.log", home / "state/tokens/demo"
     config.write_text(
         f"model: /m/target # {PROMPT}\nenvironment:\n  MY_KEY: {KEY}\n  GREETING: {PROMPT}\n"
-        f"alerts:\n  webhook: https://hooks/{KEY}\n"
+        f"  SLACK_WEBHOOK_URL: {HOOK}\n"
+        f"alerts:\n  webhook_env: PAGER\n  webhook: https://hooks/{KEY}\n"
     )
     head = "(APIServer pid=17) INFO 11-22 17:19:32 [logger.py:40]"
     log.write_text(
@@ -103,6 +106,7 @@ def known(home: Path) -> Path:
         f"{head} Received request cmpl-1: prompt: '{PROMPT}', params: x\n{PROMPT}\n"
         f"{head} calling https://ann:{KEY}@hub/?key={KEY} with Authorization: Bearer {KEY}\n"
         f"(EngineCore pid=9) ERROR 11-22 17:19:32 [core.py:1] EngineCore died: {TOKEN}\n"
+        f"{head} not posted to {PAGER}: SLACK_WEBHOOK_URL={HOOK}\n"
     )
     token.parent.mkdir(parents=True)
     token.write_text(TOKEN)
@@ -145,7 +149,7 @@ def test_neither_key_nor_prompt_is_in_any_byte(known: Path, tmp_path: Path) -> N
     database.write_bytes(found["recording.db"])
     contents = [*found.values(), *walk_database(database), path.read_bytes()]
     assert sum(map(len, contents)) > 100_000
-    for planted in (KEY, TOKEN, "PLANTEDPROMPT", "biopsy"):
+    for planted in (KEY, TOKEN, "plantedhook", "plantedpager", "PLANTEDPROMPT", "biopsy"):
         for spelt in (planted, planted.replace("-", "%2D")):
             assert not any(spelt.encode() in content for content in contents), planted
 

@@ -61,7 +61,8 @@ def test_a_credential_that_nobody_knows_goes_by_what_stands_around_it(text: str)
     [
         "hf_abcdefghijklmnop", "sk-proj-abcdef123456", "ghp_abcdefghijkl12", "glpat-abcdefgh12",
         "AKIAIOSFODNN7EXAMPLE", "eyJhbGciOiJIUzI1.eyJzdWIiOiIxMjM0.abc-def", "xoxb-12345678-abc",
-        "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY1",
+        "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY1", "hooks.slack.com/services/T0/B0/abcdef",
+        "discord.com/api/webhooks/123/abcdef", "acme.webhook.office.com/webhookb2/abc@def",
     ],
 )  # fmt: skip
 def test_a_credential_goes_by_its_own_shape(token: str) -> None:
