@@ -205,7 +205,7 @@ class SpecdeckEndpoint:
         self._system_fingerprint = system_fingerprint(config)
         k_max = getattr(config.speculative_config, "num_speculative_tokens", 0) or 0
         request_pins.guard(engine_client, k_max, _count_exact(config))
-        request_pins.refuse_beams(k_max)
+        request_pins.refuse_impossible(k_max)
         try:
             state_now = await self._answer("state", None, patience_s=_FIRST_PATIENCE_S)
         except Refusal as refusal:

@@ -406,16 +406,16 @@ def mark_exact_requests(names: Collection[str]) -> str | None:
     return None
 
 
-def refuse_beams(k_max: int) -> None:
-    """Has a beam search with a k that cannot be refused, as `guard` does for other requests.
+def refuse_impossible(k_max: int) -> None:
+    """Has a k that cannot be refused before anything of an answer is sent.
 
-    vLLM makes requests of its own for its beams and leaves the key out of them. Each of these
-    draws a single token, for which nothing is drafted: a k that can be is not exceeded.
+    `guard` comes too late for a streamed response, whose connection vLLM would tear, and never
+    for a beam search: vLLM makes requests of its own for its beams and leaves the key out of
+    them. Each of these draws a single token, for which nothing is drafted: a k that can be is not
+    exceeded.
     """
 
     def judge(_: Any, request: Any) -> str | None:
-        if not getattr(request, "use_beam_search", False):
-            return None
         try:
             pinned_k(_read_arguments(request), k_max)
         except ValueError as error:

@@ -90,6 +90,16 @@ async def test_a_k_that_cannot_be_is_refused_whatever_is_asked(
             assert k == 0 or "specdeck_k requires a whole number from 0" in answer.text
 
 
+async def test_a_streamed_response_with_a_k_that_cannot_be_is_an_answer(driver: Driver) -> None:
+    """vLLM refuses it within the stream otherwise, and the connection breaks off."""
+    asked = {"model": "demo", "input": "def f(", "max_output_tokens": 3, "stream": True}
+    for k, status in ((99, 400), (0, 200)):
+        request = {**asked, "vllm_xargs": {"specdeck_k": k}}
+        answer = await driver.client.post("/v1/responses", json=request)
+        assert answer.status_code == status, answer.text
+        assert k == 0 or "specdeck_k requires a whole number from 0" in answer.text
+
+
 @pytest.mark.parametrize("token", [False, True])
 async def test_an_endless_body_is_refused_and_kept_by_nobody(
     keyed: LiveEngine, driver: Driver, token: bool

@@ -396,21 +396,17 @@ def serving_in(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.parametrize("k", [99, -1, True, "0"])
-async def test_a_beam_search_with_a_k_that_cannot_be_is_refused(
+async def test_a_k_that_cannot_be_is_refused_before_an_answer_begins(
     k: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """vLLM leaves the key out of the requests of its beams: nobody else looks at it."""
+    """A stream that has begun is torn, and the requests of beams have no k to look at."""
     serving = serving_in(monkeypatch)
-    request_pins.refuse_beams(5)
-    bad = ask("tools", specdeck_k=k)
-    assert await serving._check_model(bad) is None  # `guard` looks at these
-    bad.use_beam_search = True
-    refused = await serving._check_model(bad)
+    request_pins.refuse_impossible(5)
+    refused = await serving._check_model(ask("tools", specdeck_k=k))
     assert refused is not None
     assert refused.startswith("400: specdeck_k requires a whole number from 0 to 5")
-    good = ask("tools", specdeck_k=5)
-    good.use_beam_search = True
-    assert await serving._check_model(good) is None
+    for good in (ask("tools", specdeck_k=5), ask("tools")):
+        assert await serving._check_model(good) is None
 
 
 async def test_where_the_name_is_checked_the_request_is_marked_or_refused(
