@@ -60,10 +60,16 @@ _OPTION = re.compile(
 """An option and all that it is given, on a command line or in a list of arguments."""
 _CALLED = re.compile(
     r"\b((?:pass(?:word|wd|phrase)|secret|tokens?|api[ _-]?keys?|credentials?)"
-    r"(?:\s+(?:is|was|are))?\s+)(?=\S*\d)([^\s\"',;]{8,})",
+    r"(?:\s+(?:is|was|are))?\s+[\"'“«]?)(?=\S*\d)([^\s\"',;]{8,})",
     re.IGNORECASE,
 )
 """A secret that somebody calls one, in words."""
+_ACCOUNT = re.compile(r"((?<![\w-])(?:-u|--(?:proxy-)?user)[ =][\"']?)[^\s:\"']{1,100}+:[^\s\"']+")
+"""A user and a password for curl."""
+_ENCODED_PAIR = re.compile(
+    r"(?<![\w.-])([\w.-]{1,100}+)(%(?:3D|22%3A(?:%20)?%22))([^\s\"'<>&]+)", re.IGNORECASE
+)
+"""A name and its value as one URL writes them into another."""
 _LISTED = re.compile(
     r"(?<![A-Za-z0-9_.\-])([A-Za-z0-9_.\-]+)([\"']?\s*[=:]\s*)[\[({][^\])}]*[\])}]?"
 )
@@ -163,7 +169,8 @@ class Redactor:
         text = _OPTION.sub(_hide_option, text)
         text = _BASIC.sub(rf"\1{MASK}", text)
         text = _QUERY.sub(_hide_query, text)
-        text = _CALLED.sub(rf"\1{MASK}", text)
+        text = _CALLED.sub(rf"\1{MASK}", _ACCOUNT.sub(rf"\1{MASK}", text))
+        text = _ENCODED_PAIR.sub(_hide_option, text)
         return _LONG.sub(MASK, _SHAPES.sub(MASK, text))
 
     def _hide_encoded(self, word: re.Match[str]) -> str:
