@@ -205,6 +205,21 @@ class Deadline:
         )
 
 
+class BadRedirect(httpx.RemoteProtocolError):
+    """An answer that points to what is no address."""
+
+
+async def send(http: httpx.AsyncClient, request: httpx.Request) -> httpx.Response:
+    """The head of the answer, whose body is to be read; raises NO_ANSWER.
+
+    httpx follows no redirect here, and reads where one leads all the same.
+    """
+    try:
+        return await http.send(request, stream=True)
+    except (httpx.InvalidURL, UnicodeError) as error:
+        raise BadRedirect("no address to redirect to", request=request) from error
+
+
 async def fetch_reply(
     http: httpx.AsyncClient, request: httpx.Request, *, bound: Bound, deadline: Deadline
 ) -> Reply:
@@ -213,7 +228,7 @@ async def fetch_reply(
     Raises NotAnEngine for one beyond `bound`, TimeoutError at the deadline, and NO_ANSWER.
     """
     async with asyncio.timeout_at(deadline.ends) as patience:
-        response = await http.send(request, stream=True)
+        response = await send(http, request)
         deadline.begin()
         patience.reschedule(deadline.ends)
         try:
@@ -238,6 +253,8 @@ def silence(url: str, error: httpx.HTTPError | ssl.SSLError, timeout_s: float) -
         return no_answer(url, timeout_s)
     if isinstance(error, httpx.DecodingError):
         return BadPage(f"{url} sent an answer that cannot be decompressed")
+    if isinstance(error, BadRedirect) or "invalid url in location" in said:
+        return NotAnEngine(f"{url} redirects to no address", remedy="check host and port")
     if isinstance(error, httpx.RemoteProtocolError):
         if "incomplete" in said or "complete message body" in said:
             return BadPage(f"{url} closed the connection during an answer")

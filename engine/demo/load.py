@@ -31,6 +31,7 @@ from specdeck.engine.client.http import (
     hold_to_port,
     no_check,
     read_events,
+    send,
     verification,
 )
 from specdeck.engine.client.secret import Secret, refuse_no_name
@@ -78,7 +79,7 @@ async def tokens(client: httpx.AsyncClient, body: dict[str, Any]) -> AsyncIterat
         body["max_tokens"], 0, request_size=len(request.content), patience_s=PATIENCE_S
     )
     try:
-        response = await client.send(request, stream=True)
+        response = await send(client, request)
         try:
             refuse_compressed(response, url)
             response.raise_for_status()

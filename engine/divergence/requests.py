@@ -31,6 +31,7 @@ from specdeck.engine.client.http import (
     parse_object,
     read_events,
     refusal,
+    send,
     silence,
 )
 from specdeck.engine.client.retry import Retry, TryAgain
@@ -497,7 +498,7 @@ class Asker:
         deadline = Deadline(bound.seconds, begun_s=bound.begun_s)
         try:
             async with asyncio.timeout_at(deadline.ends):
-                response = await self._http.send(request, stream=True)
+                response = await send(self._http, request)
             try:
                 if not response.is_success:
                     async with asyncio.timeout_at(deadline.ends):

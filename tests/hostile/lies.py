@@ -136,6 +136,10 @@ def _replies_of_the_wrong_shape() -> Iterator[Case]:
     for path in (STATE, CONTROL, FACTS, STEPS, TUNING, VERSION, MODELS, COMPLETIONS):
         for name, body in shapes.items():
             yield Case(f"{name} at {path}", {path: reply(body)})
+    for name, place in (("name", "http://xn--/"), ("address", "javascript:1")):
+        moved = head(("Location", place), status=302)
+        for path in ("*", METRICS, STATE, CONTROL, FACTS, COMPLETIONS):
+            yield Case(f"a redirect to no {name} at {path}", {path: moved})
 
 
 def _fields_of_the_wrong_type() -> Iterator[Case]:

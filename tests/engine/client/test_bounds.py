@@ -234,6 +234,15 @@ async def test_strange_models_are_an_error_of_ours(body: object) -> None:
         await answering(encode(body)).models()
 
 
+@pytest.mark.parametrize("place", ["http://xn--/", "javascript:1", "http://[::1/"])
+async def test_a_redirect_to_no_address_is_an_error_of_ours(place: str) -> None:
+    with LyingEngine({"*": reply(b"", ("Location", place), status=302)}) as engine:
+        client = open_client(engine.url)
+        for ask in (client.page, client.state, client.models):
+            with pytest.raises(NotAnEngine, match="redirects to no address"):
+                await ask()
+
+
 async def test_a_redirect_is_not_followed() -> None:
     with LyingEngine() as other:
         lie = reply(b"", ("Location", f"{other.url}/metrics"), status=302)
