@@ -11,12 +11,13 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from specdeck.engine.fingerprint.digest import Digests, total_size
+from specdeck.engine.fingerprint.loaded_files import list_code, list_settings
 from specdeck.engine.fingerprint.sources import (
     Text,
     Version,
@@ -75,8 +76,9 @@ class Gatherer:
         facts: dict[str, Any] = {}
         for role, place in places.items():
             facts[role] = self._model(role, models[role], place, files[role])
+        known = set(places.values())
         for role, model in (request.get("tokenizers") or {}).items():
-            facts[role] = self._tokenizer(role, model)
+            facts[role] = self._tokenizer(role, model, known)
         runtime = read_machine(self._text, self._version)
         runtime["libraries"] = self._hash_files(
             "runtime.libraries", {name: Path(path) for name, path in libraries.items()}
@@ -93,7 +95,7 @@ class Gatherer:
     def _weights(self, role: str, model: Mapping[str, Any], place: Path | None) -> list[Path]:
         if place is None or model.get("dummy"):
             return []
-        found = weight_files(place)
+        found = weight_files(place, str(model.get("load_format") or "auto"))
         if not found:
             self._miss(f"model.{role}.weights", "no file with weights is there")
         return found
@@ -108,24 +110,66 @@ class Gatherer:
                 f"model.{role}.weights", {path.name: path for path in files}
             )
         }
+        config = self._config_place(role, model, place)
         # The defaults of requests may come from a folder of their own.
-        defaults = Path(model.get("generation") or place)
-        readers = (("shape", digest_shape, place), ("sampling", read_sampling, defaults))
+        defaults = Path(model["generation"]) if model.get("generation") else config
+        readers = (("shape", digest_shape, config), ("sampling", read_sampling, defaults))
         for name, read, where in readers:
             try:
-                found[name] = read(where)
+                found[name] = None if where is None else read(where)
             except (OSError, ValueError) as error:
                 self._miss(f"model.{role}.{name}", reason(error))
+        beside = {"files": place} | ({} if config in (place, None) else {"config_files": config})
+        for name, where in beside.items():
+            if digests := self._loaded(f"model.{role}.{name}", model, where):
+                found[name] = digests
         return found
 
-    def _tokenizer(self, role: str, model: Mapping[str, Any]) -> dict[str, str | None] | None:
+    def _config_place(self, role: str, model: Mapping[str, Any], place: Path) -> Path | None:
+        """The folder of config.json, where vLLM was given another one than that of the weights."""
+        if not model.get("config"):
+            return place
+        found = find_model(str(model["config"]), model.get("revision"), self._environment)
+        if found is None:
+            self._miss(f"model.{role}.shape", "its config is not on this machine")
+        return found
+
+    def _tokenizer(
+        self, role: str, model: Mapping[str, Any], known: Collection[Path | None]
+    ) -> dict[str, Any] | None:
+        """`known` are folders whose small files stand under their models."""
         if (place := self._place(role, model)) is None:
             return None
         try:
-            return digest_tokenizer(place)
+            found: dict[str, Any] = digest_tokenizer(place)
         except (OSError, ValueError) as error:
             self._miss(f"model.{role}", reason(error))
             return None
+        if place not in known and (digests := self._loaded(f"model.{role}.files", model, place)):
+            found["files"] = digests
+        return found
+
+    def _loaded(
+        self, fact: str, model: Mapping[str, Any], where: Path | None
+    ) -> dict[str, str | None]:
+        """Digests of the small files in `where`, code among them where the engine runs it."""
+        if where is None or not where.is_dir():
+            return {}
+        found: dict[str, Path | None] = {**list_settings(where)}
+        if model.get("trusted"):
+            revision = model.get("code_revision")
+            try:
+                found |= list_code(
+                    where, lambda name: find_model(name, revision, self._environment)
+                )
+            except (OSError, ValueError) as error:
+                self._miss(f"{fact}.code", reason(error))
+        for name, path in found.items():
+            if path is None:
+                self._miss(f"{fact}.{name}", "its code is not on this machine")
+        there = {name: path for name, path in found.items() if path}
+        self._total += total_size(there.values())
+        return self._hash_files(fact, there)
 
     def _hash_files(self, fact: str, files: Mapping[str, Path]) -> dict[str, str | None]:
         found: dict[str, str | None] = {}

@@ -15,16 +15,17 @@ from typing import Any
 
 from specdeck.engine.files import read_file
 from specdeck.engine.fingerprint.digest import canonical
+from specdeck.engine.fingerprint.loaded_files import LARGEST
 from specdeck.engine.fingerprint.secrecy import redact
 from specdeck.engine.fingerprint.secret_names import is_secret
 
-LARGEST = 64_000_000
-"""Bytes of a model's file that is read whole, such as a tokenizer.json: the largest have 40 MB."""
 _LARGEST_REF = 1_000
 """Bytes of a file that names a commit."""
 
 _FORMATS = ("*.safetensors", "*.gguf", "*.bin", "*.pt", "*.pth")
 """In the order of vLLM's preference: a folder often has the same weights twice."""
+_FORMAT_OF = {"pt": "*.pt", "npcache": "*.bin", "tensorizer": "*.tensors"}
+"""What a `load_format` looks for before anything else."""
 
 _NO_WEIGHTS = frozenset({"training_args.bin", "optimizer.bin", "scheduler.bin", "optimizer.pt"})
 _NAMELESS = ("_name_or_path", "transformers_version")
@@ -37,6 +38,12 @@ _SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token", "add_bos_token",
             "tokenizer_class", "additional_special_tokens", "added_tokens_decoder", "legacy",
             "add_prefix_space", "split_special_tokens", "clean_up_tokenization_spaces",
             "do_lower_case", "truncation_side")  # fmt: skip
+_NO_SETTING = frozenset({
+    *_NAMELESS, "name_or_path", "_commit_hash", "tokenizer_file", "special_tokens_map_file",
+    "processor_class", "model_max_length", "padding_side", "local_files_only", "is_local",
+    "backend", "chat_template",
+})  # fmt: skip
+"""In a tokenizer_config.json: where it came from, and what vLLM asks the model or nobody for."""
 _SLOW = (("vocab", "vocab.json"), ("merges", "merges.txt"))
 _BESIDE = (("model", "tokenizer.model"), ("tekken", "tekken.json"))
 """Read by some of vLLM's tokenizer modes although there is a tokenizer.json."""
@@ -62,11 +69,12 @@ def find_model(model: str, revision: str | None, environment: Mapping[str, str])
     return found if found.is_dir() else None
 
 
-def weight_files(where: Path) -> list[Path]:
+def weight_files(where: Path, load_format: str = "auto") -> list[Path]:
     """The files that hold the weights in `where`, a folder or the one file itself."""
     if where.is_file():
         return [where]
-    for pattern in _FORMATS:
+    first = _FORMAT_OF.get(load_format)
+    for pattern in (*([first] if first else ()), *_FORMATS):
         found = sorted(p for p in where.glob(pattern) if _is_weights(p))
         if found:
             return found
@@ -102,6 +110,14 @@ def digest_tokenizer(where: Path) -> dict[str, str | None]:
         "special": _digest({key: settings.get(key) for key in _SPECIAL}),
         "chat_template": _template(where, settings),
     }
+    unset: tuple[Any, ...] = (None, False, {}, [])
+    others = {
+        key: value
+        for key, value in settings.items()
+        if key not in _SPECIAL and key not in _NO_SETTING and value not in unset
+    }
+    if others:
+        found["settings"] = _digest(others)
     fast = _json(where / "tokenizer.json")
     if fast is not None:
         found |= _fast(fast)

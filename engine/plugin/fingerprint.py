@@ -104,26 +104,45 @@ def config_facts(config: Any, build: Build) -> dict[str, Any]:
 def sources(config: Any) -> dict[str, Any]:
     """The models and tokenizers whose content belongs to the facts, by role."""
     target, spec = config.model_config, config.speculative_config
-    dummy = getattr(config.load_config, "load_format", None) == "dummy"
-    models = {"target": _source(target, dummy=dummy)}
+    load_format = str(getattr(config.load_config, "load_format", None) or "auto")
+    models = {"target": _source(target, load_format)}
     if target.generation_config not in ("auto", "vllm"):
         models["target"]["generation"] = str(target.generation_config)
-    tokenizers = {"tokenizer": {"name": target.tokenizer, "revision": target.tokenizer_revision}}
+    tokenizers = {"tokenizer": _tokenizer_source(target)}
     draft = getattr(spec, "draft_model_config", None)
     if draft is not None and draft is not target and draft.model != target.model:
-        models["draft"] = _source(draft, dummy=dummy)
+        models["draft"] = _source(draft, load_format)
         if draft.tokenizer != target.tokenizer:  # vLLM gives a draft its target's otherwise
-            tokenizers["draft_tokenizer"] = {
-                "name": draft.tokenizer,
-                "revision": draft.tokenizer_revision,
-            }
+            tokenizers["draft_tokenizer"] = _tokenizer_source(draft)
     return {"models": models, "tokenizers": tokenizers}
 
 
-def _source(model: Any, *, dummy: bool) -> dict[str, Any]:
+def _source(model: Any, load_format: str) -> dict[str, Any]:
     # An object store's URL stands in model_weights, and the files beside it in model.
     name = getattr(model, "model_weights", "") or model.model
-    return {"name": str(name), "revision": model.revision, "dummy": dummy}
+    config = getattr(model, "hf_config_path", None)
+    return {
+        "name": str(name),
+        "revision": model.revision,
+        "dummy": load_format == "dummy",
+        "load_format": load_format,
+        **({"config": str(config)} if config else {}),
+        **_remote_code(model),
+    }
+
+
+def _tokenizer_source(model: Any) -> dict[str, Any]:
+    return {
+        "name": model.tokenizer,
+        "revision": model.tokenizer_revision,
+        **_remote_code(model),
+    }
+
+
+def _remote_code(model: Any) -> dict[str, Any]:
+    if not getattr(model, "trust_remote_code", False):
+        return {}
+    return {"trusted": True, "code_revision": getattr(model, "code_revision", None)}
 
 
 def system_fingerprint(config: Any) -> str | None:

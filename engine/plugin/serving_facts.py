@@ -44,8 +44,9 @@ def read_serving_facts(args: Any) -> tuple[dict[str, Any], Unread]:
         found["middleware"] = [plain(one) for one in middleware]
     if template := getattr(args, "chat_template", None):
         _put(found, unread, "chat_template", lambda: _digest_template(template))
-    if plugin := getattr(args, "tool_parser_plugin", None):
-        _put(found, unread, "tool_parser_plugin", lambda: sha256(Path(plugin)))
+    for name in ("tool_parser_plugin", "reasoning_parser_plugin"):
+        if plugin := getattr(args, name, None):
+            _put(found, unread, name, partial(sha256, Path(plugin)))
     adapters: dict[str, Any] = {}
     for adapter in getattr(args, "lora_modules", None) or ():
         name, path = str(adapter.name), str(adapter.path)

@@ -29,17 +29,27 @@ def model(tmp_path: Path) -> Path:
     return where
 
 
-def gather(*, driver: str = "570.1", libraries: tuple[str, ...] = (), **models: Path) -> Any:
+def gather(
+    *,
+    driver: str = "570.1",
+    libraries: tuple[str, ...] = (),
+    environment: dict[str, str] | None = None,
+    more: dict[str, Any] | None = None,
+    **models: Path,
+) -> Any:
+    """`more` is said of every model and tokenizer."""
     gatherer = Gatherer(
         Digests(None),
-        {},
+        environment or {},
         text=lambda path: DRIVER.format(driver) if "nvidia" in path else None,
         version=lambda package: {"torch": "2.13.0"}.get(package),
     )
     return gatherer.gather(
         {
-            "models": {role: {"name": str(path)} for role, path in models.items()},
-            "tokenizers": {"tokenizer": {"name": str(models["target"])}} if models else {},
+            "models": {role: {"name": str(path), **(more or {})} for role, path in models.items()},
+            "tokenizers": (
+                {"tokenizer": {"name": str(models["target"]), **(more or {})}} if models else {}
+            ),
             "libraries": list(libraries),
         }
     )
@@ -65,6 +75,17 @@ def test_all_is_read_and_nothing_is_left_out(model: Path) -> None:
         ("config.json", '{"hidden_size": 8, "_name_or_path": "y"}', set()),
         ("generation_config.json", '{"temperature": 1.0}', {"target.sampling"}),
         ("tokenizer_config.json", '{"chat_template": "{{ y }}"}', {"tokenizer.chat_template"}),
+        (
+            "tokenizer_config.json",
+            '{"chat_template": "{{ x }}", "sep_token": "|"}',
+            {"tokenizer.settings"},
+        ),
+        ("tokenizer_config.json", '{"chat_template": "{{ x }}", "model_max_length": 7}', set()),
+        ("preprocessor_config.json", '{"size": 224}', {"target.files"}),
+        ("params.json", '{"dim": 8}', {"target.files"}),
+        ("hf_quant_config.json", "{}", {"target.files"}),
+        ("qwen.tiktoken", "IQ== 0", {"target.files"}),
+        ("modeling_x.py", "pass", set()),
         ("README.md", "hello", set()),
     ],
 )
@@ -77,7 +98,82 @@ def test_each_file_moves_its_own_fact(
 
     before = facts()
     (model / file).write_text(content)
-    assert {name for name, value in facts().items() if value != before[name]} == moved
+    after = facts()
+    assert {one for one in after.keys() | before if after.get(one) != before.get(one)} == moved
+
+
+TRUSTED = {"trusted": True, "code_revision": None}
+
+
+def test_code_that_comes_with_a_model_is_a_fact_where_it_is_run(model: Path) -> None:
+    def digests() -> dict[str, str]:
+        found: dict[str, str] = gather(target=model, more=TRUSTED)["model"]["target"]["files"]
+        return found
+
+    (model / "layers").mkdir()
+    (model / "layers" / "mlp.py").write_text("one")
+    (model / "tokenization_x.py").write_text("one")
+    before = digests()
+    (model / "layers" / "mlp.py").write_text("two")
+    after = digests()
+    assert before.keys() == after.keys() == {"layers/mlp.py", "tokenization_x.py"}
+    assert {name for name in before if before[name] != after[name]} == {"layers/mlp.py"}
+
+
+def test_code_of_another_repository_is_read_there(model: Path, tmp_path: Path) -> None:
+    mapped = {"auto_map": {"AutoTokenizer": ["org/code--tok.Slow", None], "AutoModel": "own.M"}}
+    (model / "tokenizer_config.json").write_text(json.dumps(mapped))
+    hub = {"HF_HUB_CACHE": str(tmp_path / "hub")}
+    missed = gather(target=model, more=TRUSTED, environment=hub)
+    assert missed["unread"] == [
+        {"fact": "model.target.files.org/code", "reason": "its code is not on this machine"}
+    ]
+    snapshot = tmp_path / "hub" / "models--org--code" / "snapshots" / "c0ffee"
+    snapshot.mkdir(parents=True)
+    (snapshot / "tok.py").write_text("pass")
+    pinned = {**TRUSTED, "code_revision": "c0ffee"}
+    found = gather(target=model, more=pinned, environment=hub)
+    assert set(found["model"]["target"]["files"]) == {"org/code/tok.py"}
+    assert found["unread"] == []
+
+
+def test_settings_that_cannot_be_read_are_named_beside_their_code(model: Path) -> None:
+    (model / "tok.py").write_text("pass")
+    (model / "video_processor.json").write_text("{broken")
+    found = gather(target=model, more=TRUSTED)
+    assert [one["fact"] for one in found["unread"]] == ["model.target.files.code"]
+    assert "video_processor.json" in found["model"]["target"]["files"]
+
+
+def test_a_config_in_a_folder_of_its_own_is_read_there(model: Path, tmp_path: Path) -> None:
+    other = tmp_path / "config"
+    other.mkdir()
+    (other / "config.json").write_text('{"rope_theta": 1}')
+    (other / "generation_config.json").write_text('{"temperature": 0.1}')
+    more = {**TRUSTED, "config": str(other)}
+    before = gather(target=model, more=more)["model"]["target"]
+    assert before["sampling"] == {"temperature": 0.1}
+    (other / "config.json").write_text('{"rope_theta": 2}')
+    (other / "configuration_x.py").write_text("pass")
+    (model / "config.json").write_text('{"hidden_size": 9}')
+    after = gather(target=model, more=more)["model"]["target"]
+    assert before["shape"] != after["shape"]
+    assert set(after["config_files"]) == {"configuration_x.py"}
+    absent = gather(target=model, more={"config": str(tmp_path / "gone")})
+    assert [one["fact"] for one in absent["unread"]] == ["model.target.shape"]
+
+
+def test_files_of_a_tokenizer_elsewhere_are_facts_of_its_own(model: Path, tmp_path: Path) -> None:
+    other = tmp_path / "tokenizer"
+    other.mkdir()
+    (other / "tokenizer_config.json").write_text("{}")
+    (other / "tok.py").write_text("pass")
+    found = Gatherer(Digests(None), {}).gather({
+        "models": {"target": {"name": str(model), **TRUSTED}},
+        "tokenizers": {"tokenizer": {"name": str(other), **TRUSTED}},
+    })["model"]  # fmt: skip
+    assert set(found["tokenizer"]["files"]) == {"tok.py"}
+    assert "files" not in found["target"]
 
 
 def test_a_merge_moves_the_merges_alone(model: Path) -> None:
@@ -214,6 +310,8 @@ def test_the_same_weights_in_two_formats_are_read_once(tmp_path: Path) -> None:
     for name in ("model.safetensors", "pytorch_model.bin", "training_args.bin"):
         (tmp_path / name).write_bytes(b"w")
     assert [path.name for path in weight_files(tmp_path)] == ["model.safetensors"]
+    assert [path.name for path in weight_files(tmp_path, "npcache")] == ["pytorch_model.bin"]
+    assert [path.name for path in weight_files(tmp_path, "pt")] == ["model.safetensors"]
     (tmp_path / "model.safetensors").unlink()
     assert [path.name for path in weight_files(tmp_path)] == ["pytorch_model.bin"]
 

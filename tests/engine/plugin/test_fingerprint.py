@@ -167,6 +167,23 @@ def test_defaults_of_requests_in_a_folder_of_their_own_are_read_there() -> None:
     assert found["models"]["target"]["generation"] == "/defaults"
 
 
+def test_where_a_config_lies_and_whether_its_code_is_run_is_handed_on() -> None:
+    plainly = sources(config())
+    assert "trusted" not in str(plainly)
+    trusting = config(
+        model_config__hf_config_path="/c",
+        model_config__trust_remote_code=True,
+        model_config__code_revision="c0ffee",
+        load_config__load_format="pt",
+    )
+    found = sources(trusting)
+    assert found["models"]["target"].items() >= {
+        "config": "/c", "trusted": True, "code_revision": "c0ffee", "load_format": "pt",
+    }.items()  # fmt: skip
+    assert found["tokenizers"]["tokenizer"]["trusted"]
+    assert "trusted" not in found["models"]["draft"]
+
+
 @pytest.mark.parametrize(
     "variable",
     [

@@ -84,6 +84,19 @@ def test_no_secret_of_a_server_is_a_fact() -> None:
     assert "planted" not in json.dumps(found)
 
 
+@pytest.mark.parametrize("name", ["tool_parser_plugin", "reasoning_parser_plugin"])
+def test_a_parser_of_ones_own_counts_by_its_code(name: str, tmp_path: Path) -> None:
+    code = tmp_path / "parser.py"
+
+    def read(text: str) -> dict[str, object]:
+        code.write_text(text)
+        found, unread = read_serving_facts(SimpleNamespace(**{name: str(code)}))
+        assert (set(found), unread) == ({name}, [])
+        return found
+
+    assert read("one") != read("two")
+
+
 def test_what_cannot_be_read_makes_the_names_partial(tmp_path: Path) -> None:
     identity = Identity({"config": {}})
     gone = str(tmp_path / "gone.py")

@@ -1,0 +1,99 @@
+"""The small files beside weights and tokenizer.json that loading a model reads: code that comes
+with it, settings of processors and of quantization, vocabularies of other forms.
+
+The standard library only: it runs in a process beside the engine.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from specdeck.engine.files import read_file
+
+LARGEST: Final = 64_000_000
+"""Bytes of a model's file that is read whole, such as a tokenizer.json: the largest have 40 MB."""
+_MOST_CODE: Final = 1_000
+"""Files of code; a model has fewer than ten."""
+
+_SETTINGS = ("params.json", "*processor*.json", "chat_template.json", "additional_chat_templates/*",
+             "*quant*config.json", "kv_cache_scales.json", "added_tokens.json",
+             "special_tokens_map.json", "modules.json", "sentence_*_config.json",
+             "config_sentence_transformers.json", "*_Pooling/config.json", "*_Dense/config.json",
+             "*.tiktoken", "*.model", "vocab.*", "merges.txt")  # fmt: skip
+"""Read by vLLM and by transformers where a model has them."""
+_WITH_AUTO_MAP = ("config.json", "tokenizer_config.json", "*processor*.json")
+"""What may name classes of remote code."""
+APART = frozenset({"tokenizer.model", "tekken.json"})
+"""Parts of a tokenizer's own facts."""
+SLOW_APART = frozenset({"vocab.json", "merges.txt"})
+"""The same where there is no tokenizer.json."""
+
+Find = Callable[[str], Path | None]
+"""Where another repository of the hub lies on this machine; None where it does not."""
+
+
+def list_settings(where: Path) -> dict[str, Path]:
+    """Files of settings and vocabularies in the folder `where`, by their place in it."""
+    apart = APART if (where / "tokenizer.json").exists() else APART | SLOW_APART
+    found = (path for pattern in _SETTINGS for path in where.glob(pattern))
+    return {
+        path.relative_to(where).as_posix(): path
+        for path in sorted(found)
+        if path.name not in apart and not path.is_dir()
+    }
+
+
+def list_code(where: Path, find: Find) -> dict[str, Path | None]:
+    """Python files that come with the model in `where`, by their place in it.
+
+    Those of other repositories that its settings name stand under the repository's name; None for
+    a repository that is not on this machine. Raises OSError or ValueError where one cannot tell.
+    """
+    found: dict[str, Path | None] = dict(_list_python(where))
+    for repository in sorted(_name_repositories(where)):
+        there = find(repository)
+        if there is None:
+            found[repository] = None
+            continue
+        found |= {f"{repository}/{name}": path for name, path in _list_python(there).items()}
+    return found
+
+
+def _list_python(where: Path) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for path in where.rglob("*.py"):
+        if path.is_dir():
+            continue
+        if len(found) == _MOST_CODE:
+            raise ValueError(f"it has more than {_MOST_CODE} files of code")
+        found[path.relative_to(where).as_posix()] = path
+    return dict(sorted(found.items()))
+
+
+def _name_repositories(where: Path) -> set[str]:
+    """`org/name` of every `org/name--module.Class` in an auto_map.
+
+    https://huggingface.co/docs/transformers/custom_models has the form.
+    """
+    found: set[str] = set()
+    for pattern in _WITH_AUTO_MAP:
+        for path in where.glob(pattern):
+            if path.is_file():
+                settings = json.loads(read_file(path, most=LARGEST).decode("utf-8"))
+                mapped = settings.get("auto_map") if isinstance(settings, Mapping) else None
+                found.update(name.split("--")[0] for name in _list_texts(mapped) if "--" in name)
+    return found
+
+
+def _list_texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for one in value.values():
+            yield from _list_texts(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from _list_texts(one)
