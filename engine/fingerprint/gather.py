@@ -1,4 +1,4 @@
-"""Reads what takes long to read, in a process beside the engine: models and libraries.
+"""Reads what takes long to read, in a process beside the engine: models, libraries and code.
 
 Parsing a tokenizer or hashing weights in one of the engine's own threads would hold its
 interpreter again and again. `python -m specdeck.engine.fingerprint.gather` takes one JSON
@@ -18,6 +18,7 @@ from typing import Any
 
 from specdeck.engine.fingerprint.digest import Digests, total_size
 from specdeck.engine.fingerprint.loaded_files import list_code, list_settings
+from specdeck.engine.fingerprint.package_code import digest_code
 from specdeck.engine.fingerprint.sources import (
     Text,
     Version,
@@ -63,7 +64,7 @@ class Gatherer:
         self._said = float("-inf")
 
     def gather(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Facts of the models, tokenizers and libraries that `request` names.
+        """Facts of the models, tokenizers, libraries and packages that `request` names.
 
         A file that cannot be read is named under `unread` with its reason.
         """
@@ -83,6 +84,8 @@ class Gatherer:
         runtime["libraries"] = self._hash_files(
             "runtime.libraries", {name: Path(path) for name, path in libraries.items()}
         )
+        if code := self._code(request.get("code") or {}):
+            runtime["code"] = code
         self._digests.save()
         return {"model": facts, "runtime": runtime, "unread": self._unread, "bytes": self._done}
 
@@ -170,6 +173,15 @@ class Gatherer:
         there = {name: path for name, path in found.items() if path}
         self._total += total_size(there.values())
         return self._hash_files(fact, there)
+
+    def _code(self, packages: Mapping[str, str]) -> dict[str, str]:
+        found = {}
+        for name, place in packages.items():
+            try:
+                found[name] = digest_code(Path(place))
+            except OSError as error:
+                self._miss(f"runtime.code.{name}", reason(error))
+        return found
 
     def _hash_files(self, fact: str, files: Mapping[str, Path]) -> dict[str, str | None]:
         found: dict[str, str | None] = {}

@@ -268,6 +268,31 @@ def test_a_replaced_library_file_is_noticed(tmp_path: Path) -> None:
     assert before != after
 
 
+def test_an_edited_package_moves_the_runtime(tmp_path: Path) -> None:
+    package = tmp_path / "vllm"
+    (package / "v1").mkdir(parents=True)
+    (package / "v1" / "sampler.py").write_text("one")
+    (package / "table.json").write_text("{}")
+    module = tmp_path / "sitecustomize.py"
+    module.write_text("pass")
+    places = {"vllm": str(package), "sitecustomize": str(module), "gone": str(tmp_path / "gone")}
+
+    def read() -> dict[str, str]:
+        found = Gatherer(Digests(None), {}).gather({"code": places})
+        assert [one["fact"] for one in found["unread"]] == ["runtime.code.gone"]
+        code: dict[str, str] = found["runtime"]["code"]
+        return code
+
+    before = read()
+    (package / "table.json").write_text("[]")
+    assert read() == before
+    (package / "v1" / "sampler.py").write_text("two")
+    edited = read()
+    assert edited["sitecustomize"] == before["sitecustomize"]
+    (package / "v1" / "sampler.py").rename(package / "sampler.py")
+    assert len({before["vllm"], edited["vllm"], read()["vllm"]}) == 3
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
 def test_weights_that_may_not_be_read_are_named(model: Path) -> None:
     (model / "model-2.safetensors").chmod(0)
