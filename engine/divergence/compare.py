@@ -255,7 +255,7 @@ class Divergence:
         seen = self.recheck
         if seen is None or seen.gap is None or seen.gap > near_tie:
             return "material"
-        if self.both_sure(near_tie):
+        if self.is_clear(near_tie) and (self.margin_serving is None or self.margin_serving > 0):
             return "reference_differs"
         if seen.most is not None and seen.most > near_tie:
             return "unreproduced"
@@ -267,10 +267,13 @@ class Divergence:
         known = [abs(margin) for margin in margins if margin is not None]
         return len(known) == 2 and not self.bounded and max(known) <= near_tie
 
-    def both_sure(self, near_tie: float) -> bool:
-        """Whether each arm preferred its own token by far; an ended answer has no say."""
+    def is_clear(self, near_tie: float) -> bool:
+        """Whether by the figures of both arms one of the tokens is better by far.
+
+        An arm may have said the worse one. An ended answer has no say.
+        """
         margins = (self.margin_serving, self.margin_reference)
-        known = [margin for margin in margins if margin is not None]
+        known = [abs(margin) for margin in margins if margin is not None]
         return len(known) >= (1 if self.ended else 2) and min(known) > CLEAR * near_tie
 
     def as_json(self) -> dict[str, Any]:

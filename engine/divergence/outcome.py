@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from specdeck.engine.divergence.arms import Arm, Name
-from specdeck.engine.divergence.compare import CLASSES, CLEAR, Class, Divergence, Recheck
+from specdeck.engine.divergence.compare import CLASSES, Class, Divergence, Recheck
 from specdeck.engine.divergence.floors import Excess, weigh_excess
 from specdeck.engine.divergence.statistics import Rate, p_any, p_any_bounds
 from specdeck.engine.divergence.structured import Violation
@@ -81,7 +81,7 @@ class Classes:
             found.counts[kind] += 1
             if kind == "material" and case.divergence.recheck is None:
                 found.material_unconfirmed += 1
-                found.material_doubtful += not _is_clear(case.divergence, near_tie)
+                found.material_doubtful += not case.divergence.is_clear(near_tie)
             if len(found.indexes) < 10 * LISTED:
                 found.indexes.append(case.divergence.index)
             keep = ties if kind == "near_tie" else found.listed
@@ -416,13 +416,6 @@ def streaming_notices(totals: Totals) -> Iterable[str]:
         if count:
             prompts = format_count(count, "prompt")
             yield f"streamed and non-streamed output differ for {prompts} {whose}: {cause}"
-
-
-def _is_clear(found: Divergence, near_tie: float) -> bool:
-    """Whether both arms were so sure that nobody need look again; an ended answer has no say."""
-    margins = (found.margin_serving, found.margin_reference)
-    known = [abs(margin) for margin in margins if margin is not None]
-    return len(known) >= (1 if found.ended else 2) and min(known) > CLEAR * near_tie
 
 
 def _arm(arm: Arm, totals: ArmTotals) -> dict[str, Any]:

@@ -41,7 +41,8 @@ class CheckEvidence:
     unconfirmed: int = 0
     """Those of the material ones that nobody looked at again, and whose margins prove nothing."""
     reference_differs: int = 0
-    """Prompts in which both arms were sure, and the target, fed the answer, sided with serving."""
+    """Prompts in which serving was sure of a token, the target, fed its answer, sided with it, and
+    the reference said another one."""
     stream_only: int = 0
     """Prompts whose streamed and non-streamed output differ in the serving arm alone."""
     retold: int = 0
@@ -225,8 +226,8 @@ def explain_pins(what: str, found: Rate) -> str:
 def explain_difference(prompts: int) -> str:
     """Why nothing is known by a reference that is wrong in so many prompts."""
     return (
-        f"the reference differs for {format_count(prompts, 'prompt')}: both arms were sure, and the"
-        " target, fed the answer again, sides with serving"
+        f"the reference differs for {format_count(prompts, 'prompt')}: serving was sure, and the"
+        " target, fed its answer, sides with it"
     )
 
 

@@ -223,7 +223,7 @@ def reason(case: dict[str, Any], ruler: dict[str, Any]) -> str:
             return f"{changed} (the tokens themselves are a near tie)"
         return f"a confident token was replaced: {changed}"
     if case["class"] == "reference_differs":
-        return "both arms were sure, and the target, fed the answer again, sides with serving"
+        return "serving was sure, and the target, fed its answer, sides with it"
     if case["class"] == "unreproduced":
         return "a confident token was replaced, which some look of the target does not show"
     if case["class"] == "near_tie":

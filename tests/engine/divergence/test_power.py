@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 from statistics import NormalDist
@@ -210,6 +211,24 @@ def test_material_is_what_shows_in_every_look(
     looks: tuple[float, ...], margin: float, kind: str
 ) -> None:
     assert parted(looks, margin).kind(0.25) == kind
+
+
+@pytest.mark.parametrize(
+    ("serving", "reference", "kind"),
+    [
+        (8.25, -8.25, "reference_differs"),  # it said what it finds worse by far
+        (-8.25, 8.25, "near_tie"),  # serving did, and the target agrees with it all the same
+        (0.3, -0.3, "near_tie"),
+        (8.25, None, "near_tie"),
+    ],
+)
+def test_a_reference_that_says_what_it_finds_worse_is_none(
+    serving: float, reference: float | None, kind: str
+) -> None:
+    found = replace(
+        parted((0.0, 0.0, 0.0), serving), margin_serving=serving, margin_reference=reference
+    )
+    assert found.kind(0.25) == kind
 
 
 def test_a_fine_head_over_a_coarse_body_has_the_noise_of_the_body() -> None:

@@ -57,7 +57,7 @@ def test_nothing_that_was_said_is_kept() -> None:
 def test_what_was_not_said_weighs_as_it_did(ended: bool) -> None:
     theirs = None if ended else 9
     found = replace(parted(), reference_token=theirs, margin_serving=None, ended=ended)
-    assert hide_answers(found).both_sure(0.1) == found.both_sure(0.1) == ended
+    assert hide_answers(found).is_clear(0.1) == found.is_clear(0.1) == ended
 
 
 def test_a_count_of_further_places_is_kept() -> None:
