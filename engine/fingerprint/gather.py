@@ -13,12 +13,13 @@ import sys
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from specdeck.engine.fingerprint import package_code
 from specdeck.engine.fingerprint.digest import Digests, total_size
 from specdeck.engine.fingerprint.loaded_files import list_code, list_settings
-from specdeck.engine.fingerprint.package_code import digest_code
 from specdeck.engine.fingerprint.sources import (
     Text,
     Version,
@@ -74,6 +75,8 @@ class Gatherer:
         files = {role: self._weights(role, models[role], place) for role, place in places.items()}
         self._total = total_size(path for found in files.values() for path in found)
         self._total += total_size(map(Path, libraries.values()))
+        code = {name: Path(place) for name, place in (request.get("code") or {}).items()}
+        self._total += sum(total_size(package_code.list_code(place)) for place in code.values())
         facts: dict[str, Any] = {}
         for role, place in places.items():
             facts[role] = self._model(role, models[role], place, files[role])
@@ -84,8 +87,8 @@ class Gatherer:
         runtime["libraries"] = self._hash_files(
             "runtime.libraries", {name: Path(path) for name, path in libraries.items()}
         )
-        if code := self._code(request.get("code") or {}):
-            runtime["code"] = code
+        if digests := self._code(code):
+            runtime["code"] = digests
         self._digests.save()
         return {"model": facts, "runtime": runtime, "unread": self._unread, "bytes": self._done}
 
@@ -174,11 +177,11 @@ class Gatherer:
         self._total += total_size(there.values())
         return self._hash_files(fact, there)
 
-    def _code(self, packages: Mapping[str, str]) -> dict[str, str]:
+    def _code(self, packages: Mapping[str, Path]) -> dict[str, str]:
         found = {}
         for name, place in packages.items():
             try:
-                found[name] = digest_code(Path(place))
+                found[name] = package_code.digest_code(place, partial(self._read, name))
             except OSError as error:
                 self._miss(f"runtime.code.{name}", reason(error))
         return found
@@ -187,7 +190,7 @@ class Gatherer:
         found: dict[str, str | None] = {}
         for name, path in files.items():
             try:
-                found[name] = self._digests.of(path, lambda read, name=name: self._read(name, read))  # type: ignore[misc]  # a default binds the name
+                found[name] = self._digests.of(path, partial(self._read, name))
             except OSError as error:
                 found[name] = None
                 self._miss(f"{fact}.{name}", reason(error))

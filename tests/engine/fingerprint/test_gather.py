@@ -279,6 +279,7 @@ def test_an_edited_package_moves_the_runtime(tmp_path: Path) -> None:
 
     def read() -> dict[str, str]:
         found = Gatherer(Digests(None), {}).gather({"code": places})
+        assert found["bytes"] == len("one" + "pass")
         assert [one["fact"] for one in found["unread"]] == ["runtime.code.gone"]
         code: dict[str, str] = found["runtime"]["code"]
         return code
