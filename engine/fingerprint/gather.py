@@ -75,7 +75,9 @@ class Gatherer:
         files = {role: self._weights(role, models[role], place) for role, place in places.items()}
         self._total = total_size(path for found in files.values() for path in found)
         self._total += total_size(map(Path, libraries.values()))
-        code = {name: Path(place) for name, place in (request.get("code") or {}).items()}
+        code = package_code.choose_packages(
+            request.get("loaded") or {}, request.get("processors") or {}
+        )
         self._total += sum(total_size(package_code.list_code(place)) for place in code.values())
         facts: dict[str, Any] = {}
         for role, place in places.items():

@@ -6,9 +6,35 @@ The standard library only: it runs in a process beside the engine.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import metadata
 from pathlib import Path
 
 from specdeck.engine.fingerprint.digest import Read, sha256
+
+_ALWAYS = ("vllm", "sitecustomize", "usercustomize")
+"""vLLM's own, and what Python imports by itself: what that patches is in no file of vLLM's."""
+_GROUPS = "vllm."
+"""What the groups of entry points begin with by which vLLM finds the code of others."""
+_OWN = "specdeck"
+"""A fact of its own, by its version."""
+
+
+def choose_packages(loaded: Mapping[str, str], processors: Mapping[str, str]) -> dict[str, Path]:
+    """The packages whose code makes an engine's answers, by name with their file or folder.
+
+    `loaded` are those that its process has loaded, `processors` those of its logits processors.
+    """
+    names = (*_ALWAYS, *_list_plugins(metadata.distributions()))
+    chosen = {name: loaded[name] for name in names if name in loaded} | dict(processors)
+    return {name: Path(chosen[name]) for name in sorted(chosen) if name != _OWN}
+
+
+def _list_plugins(installed: Iterable[metadata.Distribution]) -> Iterator[str]:
+    for distribution in installed:
+        for point in distribution.entry_points:
+            if point.group.startswith(_GROUPS):
+                yield point.module.partition(".")[0]
 
 
 def list_code(place: Path) -> list[Path]:

@@ -1,61 +1,54 @@
-"""Which Python packages' code makes the engine's answers: vLLM's own, and what is put into it.
+"""Where the Python packages lie that this process has loaded: in the engine core's, those whose
+code makes its answers.
 
-Told by the engine core's process, where they are loaded; read in the one that reads the facts.
+Which of them count is chosen where they are read, in a process beside the engine's.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from importlib import metadata, util
-from pathlib import Path
+from importlib import util
+from importlib.machinery import ModuleSpec
 from typing import Any
 
-_GROUPS = "vllm."
-"""What the groups of entry points begin with by which vLLM finds the code of others."""
-_AT_START = ("sitecustomize", "usercustomize")
-"""Modules that Python imports by itself: what they patch in vLLM is in no file of vLLM's."""
-_TOLD_APART = frozenset({"specdeck", "builtins", "__main__"})
 
-
-def find_code(config: Any) -> dict[str, str]:
-    """The file or folder of each package, by its name; `config` is a VllmConfig."""
+def find_packages() -> dict[str, str]:
+    """The file or folder of each package and module that is loaded and not Python's own."""
     found = {}
-    for name in sorted({"vllm", *_list_started(), *_list_plugins(), *_list_processors(config)}):
-        if (place := _find_place(name)) is not None:
-            found[name] = str(place)
+    for name, module in list(sys.modules.items()):
+        if "." in name or name in sys.stdlib_module_names:
+            continue
+        if (place := _find_place(getattr(module, "__spec__", None))) is not None:
+            found[name] = place
     return found
 
 
-def _list_started() -> Iterator[str]:
-    yield from (name for name in _AT_START if name in sys.modules)
+def find_processors(config: Any) -> dict[str, str]:
+    """The same of the packages of logits processors, which are given by name or as classes.
 
-
-def _list_plugins() -> Iterator[str]:
-    for distribution in metadata.distributions():
-        for point in distribution.entry_points:
-            package = point.module.partition(".")[0]
-            # VLLM_PLUGINS may leave it out.
-            if point.group.startswith(_GROUPS) and package in sys.modules:
-                yield package
+    `config` is a VllmConfig.
+    """
+    found = {}
+    for name in set(_list_processors(config)):
+        try:
+            spec = util.find_spec(name) if name else None
+        except (ImportError, ValueError):  # a module made in memory has no spec
+            continue
+        if (place := _find_place(spec)) is not None:
+            found[name] = place
+    return found
 
 
 def _list_processors(config: Any) -> Iterator[str]:
-    """Packages of logits processors, which are given by name or as classes."""
     for one in getattr(config.model_config, "logits_processors", None) or ():
         name = one if isinstance(one, str) else str(getattr(one, "__module__", ""))
         yield name.partition(":")[0].partition(".")[0]
 
 
-def _find_place(package: str) -> Path | None:
-    if not package or package in _TOLD_APART:
-        return None
-    try:
-        found = util.find_spec(package)
-    except (ImportError, ValueError):  # a module without a spec, such as one made in memory
-        return None
+def _find_place(found: ModuleSpec | None) -> str | None:
     if found is None:
         return None
     for folder in found.submodule_search_locations or ():
-        return Path(folder)
-    return Path(found.origin) if found.has_location and found.origin else None
+        return str(folder)
+    return found.origin if found.has_location else None

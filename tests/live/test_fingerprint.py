@@ -137,6 +137,7 @@ async def test_all_facts_of_the_demo_engine_are_known(
     assert set(facts["model"]) == {"target", "draft", "tokenizer"}
     assert "torch/lib/libtorch_cpu.so" in facts["runtime"]["libraries"]
     assert any(name.startswith("vllm/_C") for name in facts["runtime"]["libraries"])
+    assert set(facts["runtime"]["code"]) >= {"vllm"}
     assert facts["runtime"]["attention"]
     assert engine.token not in shown.stdout
     assert "TOKEN_FILE" not in shown.stdout

@@ -275,10 +275,12 @@ def test_an_edited_package_moves_the_runtime(tmp_path: Path) -> None:
     (package / "table.json").write_text("{}")
     module = tmp_path / "sitecustomize.py"
     module.write_text("pass")
-    places = {"vllm": str(package), "sitecustomize": str(module), "gone": str(tmp_path / "gone")}
 
     def read() -> dict[str, str]:
-        found = Gatherer(Digests(None), {}).gather({"code": places})
+        found = Gatherer(Digests(None), {}).gather(
+            {"loaded": {"torch": "/nowhere", "vllm": str(package), "sitecustomize": str(module)},
+             "processors": {"gone": str(tmp_path / "gone")}}
+        )  # fmt: skip
         assert found["bytes"] == len("one" + "pass")
         assert [one["fact"] for one in found["unread"]] == ["runtime.code.gone"]
         code: dict[str, str] = found["runtime"]["code"]

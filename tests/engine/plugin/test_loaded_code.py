@@ -1,14 +1,14 @@
-"""Which packages' code is read: what makes answers, wherever it comes from."""
+"""Where the packages lie whose code makes answers."""
 
 import sys
-from importlib import import_module, metadata
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from specdeck.engine.plugin.loaded_code import find_code
+from specdeck.engine.plugin.loaded_code import find_packages, find_processors
 
 
 def config(*processors: Any) -> Any:
@@ -16,53 +16,36 @@ def config(*processors: Any) -> Any:
 
 
 @pytest.fixture
-def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder on sys.path with a package, a module and what vLLM calls a plugin."""
-    (tmp_path / "vllm").mkdir()
-    (tmp_path / "vllm" / "__init__.py").touch()
-    (tmp_path / "house_rules.py").touch()
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """On sys.path, with a package and a module that are loaded for the test alone."""
     (tmp_path / "house_plugin").mkdir()
     (tmp_path / "house_plugin" / "__init__.py").touch()
+    (tmp_path / "house_plugin" / "more.py").touch()
+    (tmp_path / "house_rules.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
-    point = metadata.EntryPoint("house", "house_plugin.register:go", "vllm.general_plugins")
-    other = metadata.EntryPoint("tool", "house_rules:go", "console_scripts")
-    holder = SimpleNamespace(entry_points=[point, other])
-    monkeypatch.setattr(metadata, "distributions", lambda: [holder])
-    for name in ("vllm", "sitecustomize", "usercustomize", "house_plugin"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
+    for name in ("house_plugin", "house_plugin.more", "house_rules"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+        del sys.modules[name]
     return tmp_path
 
 
-def _import(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """For the test alone."""
-    monkeypatch.setitem(sys.modules, name, ModuleType(name))
-    del sys.modules[name]
-    import_module(name)
+def test_a_package_counts_once_it_is_loaded(folder: Path) -> None:
+    assert "house_plugin" not in find_packages()
+    import_module("house_plugin.more")
+    found = find_packages()
+    assert found["house_plugin"] == str(folder / "house_plugin")
+    assert found.keys().isdisjoint({"house_plugin.more", "json", "sys", "builtins"})
 
 
-def test_vllm_and_logits_processors_are_found(packages: Path) -> None:
-    assert find_code(config("house_rules:Upper", "specdeck.x:Y", "gone.away:Z")) == {
-        "vllm": str(packages / "vllm"),
-        "house_rules": str(packages / "house_rules.py"),
-    }
-
-
-def test_a_plugin_counts_once_it_is_loaded(packages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "house_plugin" not in find_code(config())
-    _import(monkeypatch, "house_plugin")
-    assert find_code(config())["house_plugin"] == str(packages / "house_plugin")
-
-
-def test_what_python_imports_by_itself_counts(
-    packages: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (packages / "sitecustomize.py").touch()
-    _import(monkeypatch, "sitecustomize")
-    assert find_code(config())["sitecustomize"] == str(packages / "sitecustomize.py")
-
-
-def test_a_module_made_in_memory_is_left_out(
-    packages: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_module_made_in_memory_is_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "house_memory", ModuleType("house_memory"))
-    assert set(find_code(config("house_memory:A"))) == {"vllm"}
+    assert "house_memory" not in find_packages()
+    assert find_processors(config("house_memory:A")) == {}
+
+
+def test_logits_processors_are_found_by_name_and_by_class(folder: Path) -> None:
+    there = {"house_rules": str(folder / "house_rules.py")}
+    assert find_processors(config("house_rules:Upper", "gone.away:Z", "")) == there
+    kind = type("Upper", (), {"__module__": "house_rules"})
+    assert find_processors(config(kind)) == there
+    assert find_processors(config()) == {}
