@@ -314,7 +314,7 @@ CONFIG = (
         "model and tokenizer cannot be read",
         members=("revision", "tokenizer", "tokenizer_revision", "generation_config",
                  "hf_config_path", "trust_remote_code", "code_revision")),
-    Row(f"{_CONFIG}.model", "ModelConfig", "core", ("plugin.loaded_code",), "fingerprint",
+    Row(f"{_CONFIG}.model", "ModelConfig", "core", ("plugin.fingerprint",), "fingerprint",
         "the code of logits processors is not read", members=("logits_processors",)),
     Row(f"{_CONFIG}.model", "ModelConfig", "core", ("plugin.dummy_steps",), "calibration",
         "how long a request may be is unknown", members=("max_model_len",)),

@@ -40,7 +40,7 @@ from specdeck.engine.fingerprint.secret_names import drop_secrets, is_secret
 from specdeck.engine.fingerprint.sources import numeric_variables, parse_mapped_libraries, text
 from specdeck.engine.plugin.contract import Loss, by_loss, describe_gaps
 from specdeck.engine.plugin.engine import Build
-from specdeck.engine.plugin.loaded_code import find_packages, find_processors
+from specdeck.engine.plugin.loaded_code import find_named, find_packages
 
 _SECTIONS = ("model", "cache", "parallel", "scheduler", "load", "offload", "attention", "mamba",
              "kernel", "lora", "speculative", "structured_outputs", "compilation", "quant",
@@ -391,7 +391,7 @@ def identify(core: Any, build: Build, instance: str) -> tuple[Identity, Board | 
         **sources(core.vllm_config),
         "libraries": worker.get("libraries", []),
         "loaded": find_packages(),
-        "processors": find_processors(core.vllm_config),
+        "processors": find_named(core.vllm_config.model_config.logits_processors),
         "cache": _digest_cache(),
     }
     held_ms = (read_own_clock() - began) * 1e3

@@ -7,7 +7,7 @@ Which of them count is chosen where they are read, in a process beside the engin
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable
 from importlib import util
 from importlib.machinery import ModuleSpec
 from typing import Any
@@ -24,13 +24,11 @@ def find_packages() -> dict[str, str]:
     return found
 
 
-def find_processors(config: Any) -> dict[str, str]:
-    """The same of the packages of logits processors, which are given by name or as classes.
-
-    `config` is a VllmConfig.
-    """
+def find_named(given: Iterable[Any] | None) -> dict[str, str]:
+    """The same of the packages of what vLLM was given by a name such as `house.rules:Upper`, or as
+    a class or function, without importing them."""
     found = {}
-    for name in set(_list_processors(config)):
+    for name in {_name_package(one) for one in given or ()}:
         try:
             spec = util.find_spec(name) if name else None
         except (ImportError, ValueError):  # a module made in memory has no spec
@@ -40,10 +38,9 @@ def find_processors(config: Any) -> dict[str, str]:
     return found
 
 
-def _list_processors(config: Any) -> Iterator[str]:
-    for one in getattr(config.model_config, "logits_processors", None) or ():
-        name = one if isinstance(one, str) else str(getattr(one, "__module__", ""))
-        yield name.partition(":")[0].partition(".")[0]
+def _name_package(given: Any) -> str:
+    name = given if isinstance(given, str) else str(getattr(given, "__module__", ""))
+    return name.partition(":")[0].partition(".")[0]
 
 
 def _find_place(found: ModuleSpec | None) -> str | None:

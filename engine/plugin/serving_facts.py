@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from specdeck.engine.fingerprint.digest import sha256
+from specdeck.engine.fingerprint.package_code import digest_code
 from specdeck.engine.plugin.fingerprint import plain
+from specdeck.engine.plugin.loaded_code import find_named
 
 _SETTINGS = (
     "chat_template_content_format", "trust_request_chat_template", "trust_request_mm_kwargs",
@@ -42,6 +44,8 @@ def read_serving_facts(args: Any) -> tuple[dict[str, Any], Unread]:
     # Each by itself: a name behind one such as `auth.verify_token` is no secret of that name.
     if middleware := getattr(args, "middleware", None):
         found["middleware"] = [plain(one) for one in middleware]
+        if code := _read_code(find_named(middleware), unread):
+            found["middleware_code"] = code
     if template := getattr(args, "chat_template", None):
         _put(found, unread, "chat_template", lambda: _digest_template(template))
     for name in ("tool_parser_plugin", "reasoning_parser_plugin"):
@@ -61,6 +65,16 @@ def _put(
         found[name] = read()
     except OSError as error:
         unread.append({"fact": f"serving.{under}{name}", "reason": error.strerror or str(error)})
+
+
+def _read_code(packages: Mapping[str, str], unread: Unread) -> dict[str, Any]:
+    """Digests of packages by their names; vLLM's own is a fact of its own, and so is specdeck."""
+    found: dict[str, Any] = {}
+    for name, place in packages.items():
+        if name not in ("vllm", "specdeck"):
+            read = partial(digest_code, Path(place))
+            _put(found, unread, name, read, under="middleware_code.")
+    return found
 
 
 def _digest_template(template: str) -> str:

@@ -3,16 +3,11 @@
 import sys
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
-from typing import Any
+from types import ModuleType
 
 import pytest
 
-from specdeck.engine.plugin.loaded_code import find_packages, find_processors
-
-
-def config(*processors: Any) -> Any:
-    return SimpleNamespace(model_config=SimpleNamespace(logits_processors=list(processors)))
+from specdeck.engine.plugin.loaded_code import find_named, find_packages
 
 
 @pytest.fixture
@@ -40,12 +35,12 @@ def test_a_package_counts_once_it_is_loaded(folder: Path) -> None:
 def test_a_module_made_in_memory_is_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "house_memory", ModuleType("house_memory"))
     assert "house_memory" not in find_packages()
-    assert find_processors(config("house_memory:A")) == {}
+    assert find_named(["house_memory:A"]) == {}
 
 
-def test_logits_processors_are_found_by_name_and_by_class(folder: Path) -> None:
+def test_what_vllm_is_given_is_found_by_name_and_by_class(folder: Path) -> None:
     there = {"house_rules": str(folder / "house_rules.py")}
-    assert find_processors(config("house_rules:Upper", "gone.away:Z", "")) == there
+    assert find_named(["house_rules:Upper", "gone.away:Z", ""]) == there
     kind = type("Upper", (), {"__module__": "house_rules"})
-    assert find_processors(config(kind)) == there
-    assert find_processors(config()) == {}
+    assert find_named([kind]) == there
+    assert find_named(None) == {}

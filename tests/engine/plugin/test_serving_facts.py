@@ -97,6 +97,20 @@ def test_a_parser_of_ones_own_counts_by_its_code(name: str, tmp_path: Path) -> N
     assert read("one") != read("two")
 
 
+def test_middleware_counts_by_its_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    code = tmp_path / "house_middleware.py"
+    args = SimpleNamespace(middleware=["house_middleware.Trim", "vllm.x.Y", "gone.away.Z"])
+
+    def read(text: str) -> object:
+        code.write_text(text)
+        found, unread = read_serving_facts(args)
+        assert (set(found["middleware_code"]), unread) == ({"house_middleware"}, [])
+        return found["middleware_code"]
+
+    assert read("one") != read("two")
+
+
 def test_what_cannot_be_read_makes_the_names_partial(tmp_path: Path) -> None:
     identity = Identity({"config": {}})
     gone = str(tmp_path / "gone.py")
