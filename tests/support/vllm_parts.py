@@ -88,6 +88,8 @@ class EngineCore:
             model_config=SimpleNamespace(
                 model="target", served_model_name="demo", is_moe=False, hf_config=None,
                 revision=None, tokenizer="t", tokenizer_revision=None, generation_config="auto",
+                hf_config_path=None, trust_remote_code=False, code_revision=None,
+                logits_processors=None,
                 max_model_len=1024,
             ),
             parallel_config=SimpleNamespace(
