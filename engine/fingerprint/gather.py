@@ -78,7 +78,8 @@ class Gatherer:
         code = package_code.choose_packages(
             request.get("loaded") or {}, request.get("processors") or {}
         )
-        self._total += sum(total_size(package_code.list_code(place)) for place in code.values())
+        code_files = {name: package_code.list_code(place) for name, place in code.items()}
+        self._total += total_size(path for found in code_files.values() for path in found)
         facts: dict[str, Any] = {}
         for role, place in places.items():
             facts[role] = self._model(role, models[role], place, files[role])
@@ -89,7 +90,7 @@ class Gatherer:
         runtime["libraries"] = self._hash_files(
             "runtime.libraries", {name: Path(path) for name, path in libraries.items()}
         )
-        if digests := self._code(code):
+        if digests := self._digest_packages(code, code_files):
             runtime["code"] = digests
         self._digests.save()
         return {"model": facts, "runtime": runtime, "unread": self._unread, "bytes": self._done}
@@ -101,7 +102,7 @@ class Gatherer:
         return found
 
     def _weights(self, role: str, model: Mapping[str, Any], place: Path | None) -> list[Path]:
-        if place is None or model.get("dummy"):
+        if place is None or model.get("load_format") == "dummy":
             return []
         found = weight_files(place, str(model.get("load_format") or "auto"))
         if not found:
@@ -127,9 +128,11 @@ class Gatherer:
                 found[name] = None if where is None else read(where)
             except (OSError, ValueError) as error:
                 self._miss(f"model.{role}.{name}", reason(error))
-        beside = {"files": place} | ({} if config in (place, None) else {"config_files": config})
-        for name, where in beside.items():
-            if digests := self._loaded(f"model.{role}.{name}", model, where):
+        folders = [("files", place)]
+        if config not in (place, None):
+            folders.append(("config_files", config))
+        for name, where in folders:
+            if digests := self._digest_small_files(f"model.{role}.{name}", model, where):
                 found[name] = digests
         return found
 
@@ -153,15 +156,17 @@ class Gatherer:
         except (OSError, ValueError) as error:
             self._miss(f"model.{role}", reason(error))
             return None
-        if place not in known and (digests := self._loaded(f"model.{role}.files", model, place)):
+        if place not in known and (
+            digests := self._digest_small_files(f"model.{role}.files", model, place)
+        ):
             found["files"] = digests
         return found
 
-    def _loaded(
-        self, fact: str, model: Mapping[str, Any], where: Path | None
+    def _digest_small_files(
+        self, fact: str, model: Mapping[str, Any], where: Path
     ) -> dict[str, str | None]:
-        """Digests of the small files in `where`, code among them where the engine runs it."""
-        if where is None or not where.is_dir():
+        """Of the small files in `where`, code among them where the engine runs it."""
+        if not where.is_dir():  # the one file of a GGUF
             return {}
         found: dict[str, Path | None] = {**list_settings(where)}
         if model.get("trusted"):
@@ -179,11 +184,14 @@ class Gatherer:
         self._total += total_size(there.values())
         return self._hash_files(fact, there)
 
-    def _code(self, packages: Mapping[str, Path]) -> dict[str, str]:
+    def _digest_packages(
+        self, packages: Mapping[str, Path], files: Mapping[str, list[Path]]
+    ) -> dict[str, str]:
         found = {}
         for name, place in packages.items():
+            read = partial(self._read, name)
             try:
-                found[name] = package_code.digest_code(place, partial(self._read, name))
+                found[name] = package_code.digest_code(place, files[name], read)
             except OSError as error:
                 self._miss(f"runtime.code.{name}", reason(error))
         return found

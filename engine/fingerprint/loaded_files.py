@@ -6,15 +6,12 @@ The standard library only: it runs in a process beside the engine.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from specdeck.engine.files import read_file
+from specdeck.engine.fingerprint.sources import BESIDE, SLOW, read_object
 
-LARGEST: Final = 64_000_000
-"""Bytes of a model's file that is read whole, such as a tokenizer.json: the largest have 40 MB."""
 _MOST_CODE: Final = 1_000
 """Files of code; a model has fewer than ten."""
 
@@ -26,9 +23,9 @@ _SETTINGS = ("params.json", "*processor*.json", "chat_template.json", "additiona
 """Read by vLLM and by transformers where a model has them."""
 _WITH_AUTO_MAP = ("config.json", "tokenizer_config.json", "*processor*.json")
 """What may name classes of remote code."""
-APART = frozenset({"tokenizer.model", "tekken.json"})
+_APART = frozenset(name for _, name in BESIDE)
 """Parts of a tokenizer's own facts."""
-SLOW_APART = frozenset({"vocab.json", "merges.txt"})
+_SLOW_APART = frozenset(name for _, name in SLOW)
 """The same where there is no tokenizer.json."""
 
 Find = Callable[[str], Path | None]
@@ -37,7 +34,7 @@ Find = Callable[[str], Path | None]
 
 def list_settings(where: Path) -> dict[str, Path]:
     """Files of settings and vocabularies in the folder `where`, by their place in it."""
-    apart = APART if (where / "tokenizer.json").exists() else APART | SLOW_APART
+    apart = _APART if (where / "tokenizer.json").exists() else _APART | _SLOW_APART
     found = (path for pattern in _SETTINGS for path in where.glob(pattern))
     return {
         path.relative_to(where).as_posix(): path
@@ -78,14 +75,10 @@ def _name_repositories(where: Path) -> set[str]:
 
     https://huggingface.co/docs/transformers/custom_models has the form.
     """
-    found: set[str] = set()
-    for pattern in _WITH_AUTO_MAP:
-        for path in where.glob(pattern):
-            if path.is_file():
-                settings = json.loads(read_file(path, most=LARGEST).decode("utf-8"))
-                mapped = settings.get("auto_map") if isinstance(settings, Mapping) else None
-                found.update(name.split("--")[0] for name in _list_texts(mapped) if "--" in name)
-    return found
+    files = (path for pattern in _WITH_AUTO_MAP for path in where.glob(pattern))
+    mapped = ((read_object(path) or {}).get("auto_map") for path in files)
+    names = (name for one in mapped for name in _list_texts(one))
+    return {name.split("--")[0] for name in names if "--" in name}
 
 
 def _list_texts(value: Any) -> Iterator[str]:

@@ -44,15 +44,15 @@ def list_code(place: Path) -> list[Path]:
     return sorted(path for path in place.rglob("*.py") if path.is_file())
 
 
-def digest_code(place: Path, read: Read = lambda _: None) -> str:
-    """Of a module's file; of a package's folder, by all its Python files and their places in it.
+def digest_code(place: Path, files: Iterable[Path], read: Read = lambda _: None) -> str:
+    """Of a module's file; of a package's folder, by its `files` and their places in it.
 
-    `read` is called with how many bytes more have been read. Raises OSError for a file that cannot
-    be read.
+    `files` are those that `list_code` finds in `place`. `read` is called with how many bytes more
+    have been read. Raises OSError for a file that cannot be read.
     """
     if not place.is_dir():
         return sha256(place, read)
     digest = hashlib.sha256()
-    for path in list_code(place):
+    for path in files:
         digest.update(f"{path.relative_to(place).as_posix()}\0{sha256(path, read)}\n".encode())
     return digest.hexdigest()

@@ -15,10 +15,11 @@ from typing import Any
 
 from specdeck.engine.files import read_file
 from specdeck.engine.fingerprint.digest import canonical
-from specdeck.engine.fingerprint.loaded_files import LARGEST
 from specdeck.engine.fingerprint.secrecy import redact
 from specdeck.engine.fingerprint.secret_names import is_secret
 
+LARGEST = 64_000_000
+"""Bytes of a model's file that is read whole, such as a tokenizer.json: the largest have 40 MB."""
 _LARGEST_REF = 1_000
 """Bytes of a file that names a commit."""
 
@@ -44,8 +45,9 @@ _NO_SETTING = frozenset({
     "backend", "chat_template",
 })  # fmt: skip
 """In a tokenizer_config.json: where it came from, and what vLLM asks the model or nobody for."""
-_SLOW = (("vocab", "vocab.json"), ("merges", "merges.txt"))
-_BESIDE = (("model", "tokenizer.model"), ("tekken", "tekken.json"))
+SLOW = (("vocab", "vocab.json"), ("merges", "merges.txt"))
+"""Parts of a tokenizer, and their files where there is no tokenizer.json."""
+BESIDE = (("model", "tokenizer.model"), ("tekken", "tekken.json"))
 """Read by some of vLLM's tokenizer modes although there is a tokenizer.json."""
 
 
@@ -88,7 +90,7 @@ def _is_weights(path: Path) -> bool:
 
 def digest_shape(where: Path) -> str | None:
     """A digest of config.json without what only names it; None where there is none."""
-    data = _json(where / "config.json")
+    data = read_object(where / "config.json")
     if data is None:
         return None
     return _digest({key: value for key, value in data.items() if key not in _NAMELESS})
@@ -96,7 +98,7 @@ def digest_shape(where: Path) -> str | None:
 
 def read_sampling(where: Path) -> dict[str, Any]:
     """generation_config.json without what only names it: the model's own defaults."""
-    data = _json(where / "generation_config.json") or {}
+    data = read_object(where / "generation_config.json") or {}
     return {key: value for key, value in data.items() if key not in _NAMELESS}
 
 
@@ -105,7 +107,7 @@ def digest_tokenizer(where: Path) -> dict[str, str | None]:
 
     Raises OSError or ValueError for a file that is there and cannot be read.
     """
-    settings = _json(where / "tokenizer_config.json") or {}
+    settings = read_object(where / "tokenizer_config.json") or {}
     found: dict[str, str | None] = {
         "special": _digest({key: settings.get(key) for key in _SPECIAL}),
         "chat_template": _template(where, settings),
@@ -118,10 +120,10 @@ def digest_tokenizer(where: Path) -> dict[str, str | None]:
     }
     if others:
         found["settings"] = _digest(others)
-    fast = _json(where / "tokenizer.json")
+    fast = read_object(where / "tokenizer.json")
     if fast is not None:
         found |= _fast(fast)
-    for part, name in _BESIDE if fast is not None else (*_SLOW, *_BESIDE):
+    for part, name in BESIDE if fast is not None else (*SLOW, *BESIDE):
         path = where / name
         if path.is_file():
             found[part] = hashlib.sha256(read_file(path, most=LARGEST)).hexdigest()
@@ -150,7 +152,11 @@ def _template(where: Path, settings: Mapping[str, Any]) -> str | None:
     return None if text is None else _digest({"template": text})
 
 
-def _json(path: Path) -> dict[str, Any] | None:
+def read_object(path: Path) -> dict[str, Any] | None:
+    """The JSON object in a model's file; None where there is no such file.
+
+    Raises OSError, and ValueError for anything else that it holds.
+    """
     if not path.is_file():
         return None
     data = json.loads(read_file(path, most=LARGEST).decode("utf-8"))

@@ -125,7 +125,6 @@ def _source(model: Any, load_format: str) -> dict[str, Any]:
     return {
         "name": str(name),
         "revision": model.revision,
-        "dummy": load_format == "dummy",
         "load_format": load_format,
         **({"config": str(config)} if config else {}),
         **_remote_code(model),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from specdeck.engine.fingerprint.digest import sha256
-from specdeck.engine.fingerprint.package_code import digest_code
+from specdeck.engine.fingerprint.package_code import digest_code, list_code
 from specdeck.engine.plugin.fingerprint import plain
 from specdeck.engine.plugin.loaded_code import find_named
 
@@ -72,7 +72,8 @@ def _read_code(packages: Mapping[str, str], unread: Unread) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, place in packages.items():
         if name not in ("vllm", "specdeck"):
-            read = partial(digest_code, Path(place))
+            path = Path(place)
+            read = partial(digest_code, path, list_code(path))
             _put(found, unread, name, read, under="middleware_code.")
     return found
 
