@@ -50,6 +50,17 @@ class Terminal(PseudoTerminal):
                 return self.text
             assert time.monotonic() < ends, f"not on the screen in {timeout} s:\n{self.text}"
 
+    def until_still(self, found: Callable[[str], object], seconds: float = 1.0) -> str:
+        """The screen once `found` is true of it and nothing was written for so long.
+
+        A screen comes in several writes: what is there between two of them may never come again.
+        """
+        while True:
+            shown = self.until(found)
+            self.drain(seconds)
+            if self.text == shown:
+                return shown
+
     def drain(self, seconds: float = 0.05) -> None:
         """Takes in what the program writes until it writes nothing for so long."""
         while data := self.read(seconds):

@@ -145,7 +145,7 @@ def test_a_terminal_of_a_few_cells_shows_the_corner_of_a_screen(
     console.until(lambda shown: "draft one more token" in shown.lower())
     console.press("q")
     # A chart keeps its scale: what it was on the small screen need not be what it was before.
-    leave(console, console.until(lambda shown: _is_settled(shown) and "╭" not in shown))
+    leave(console, console.until_still(lambda shown: _is_settled(shown) and "╭" not in shown))
 
 
 @pytest.mark.parametrize(
@@ -309,7 +309,7 @@ def test_a_console_that_a_signal_stopped_is_drawn_anew_in_the_foreground(
     start_shell: Callable[..., Shell], number: signal.Signals
 ) -> None:
     console = start_shell(takes_modes=number == signal.SIGSTOP)
-    drawn = console.until(_is_settled)
+    drawn = console.until_still(_is_settled)
     console.stop_job(number)
     if number == signal.SIGTSTP:
         assert console.is_restored()
@@ -321,7 +321,7 @@ def test_a_stopped_console_draws_nothing_in_the_background(
     start_shell: Callable[..., Shell],
 ) -> None:
     console = start_shell(takes_modes=False)
-    drawn = console.until(_is_settled)
+    drawn = console.until_still(_is_settled)
     console.stop_job(signal.SIGTSTP)
     before = len(console.raw)
     console.press("bg\n")
@@ -336,7 +336,7 @@ def test_a_console_without_a_shell_is_drawn_anew_after_a_stop(
     start: StartConsole, number: signal.Signals
 ) -> None:
     console = start("sparing")
-    drawn = console.until(_is_settled)
+    drawn = console.until_still(_is_settled)
     for _ in range(3):
         console.process.send_signal(number)
         _, status = os.waitpid(console.process.pid, os.WUNTRACED)
