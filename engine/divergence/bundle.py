@@ -24,6 +24,8 @@ _ORDER = {
         "near_tie",
     ))
 }  # fmt: skip
+_CACHED = """An engine may answer the second of these out of its prefix cache. With a `cache_salt`
+in the body, another text each time, it reads the prompt anew."""
 
 
 def choose_case(data: Data, number: int | None) -> Data | None:
@@ -47,11 +49,15 @@ def case_page(
     if case.get("streamed_by"):
         return _stream_page(data, case, prompt, settings, keyed=keyed)
     retold = case["class"] == "stream_only"
-    stream = retold and case["pair"] == "streamed"
+    streamed = case["pair"] == "streamed"
     curls = "\n\n".join(
-        f"{name}:\n\n{_curl(arm, prompt, settings, keyed=keyed, stream=stream)}"
+        f"{name}:\n\n"
+        + _curl(
+            arm, prompt, settings, keyed=keyed, stream=retold and streamed,
+            logprobs=not (streamed and name == "serving"),
+        )
         for name, arm in data["arms"].items()
-    )
+    )  # fmt: skip
     title = "The arms make different text of equal tokens" if retold else _TITLE
     where = "The token ids are equal, what is made of them differs." if retold else (
         f"The first token that differs is number {case['index']}, counted from 0, of\n"
@@ -74,6 +80,8 @@ Seen in {data["mismatches"]} of {data["prompts"]} prompts; the reference differs
 
 {where}
 
+{_CACHED}
+
 ## The divergence
 
 {_details(case, _PARTED)}
@@ -86,9 +94,12 @@ def _stream_page(
     """A case of one arm: the same request, whole and streamed."""
     name = case["streamed_by"]
     whole, streamed = (
-        _curl(data["arms"][name], prompt, settings, keyed=keyed, stream=stream)
+        _curl(
+            data["arms"][name], prompt, settings, keyed=keyed, stream=stream,
+            logprobs=not (stream and name == "serving"),
+        )
         for stream in (False, True)
-    )
+    )  # fmt: skip
     return f"""# Streamed and non-streamed output differ
 
 {escape_markdown(case_line(case))}
@@ -108,6 +119,8 @@ In one piece:
 Streamed, to be put together from its events:
 
 {streamed}
+
+{_CACHED}
 
 ## The difference
 
@@ -132,12 +145,19 @@ def _about(name: str, arm: Data) -> str:
 
 
 def _curl(
-    arm: Data, prompt: Prompt, settings: RequestSettings, *, keyed: bool, stream: bool = False
+    arm: Data,
+    prompt: Prompt,
+    settings: RequestSettings,
+    *,
+    keyed: bool,
+    stream: bool = False,
+    logprobs: bool = True,
 ) -> str:
     pin = 0 if arm["grade"] == "soft" else None
     asked = format_curl(
-        arm["url"], prompt, settings, model=arm["model"], pin=pin, keyed=keyed, stream=stream
-    )
+        arm["url"], prompt, settings, model=arm["model"], pin=pin, keyed=keyed, stream=stream,
+        logprobs=logprobs,
+    )  # fmt: skip
     return f"```sh\n{asked}\n```"
 
 
@@ -150,9 +170,10 @@ def format_curl(
     pin: int | None,
     keyed: bool,
     stream: bool = False,
+    logprobs: bool = True,
 ) -> str:
     """The request of one arm as a command for a shell; the API key is the shell's `$API_KEY`."""
-    body = request_body(prompt, settings, model=model, pin=pin, stream=stream)
+    body = request_body(prompt, settings, model=model, pin=pin, stream=stream, logprobs=logprobs)
     lines = [f"curl -s{'N' * stream} {shlex.quote(url + request_path(prompt))}"]
     lines.append("-H 'Content-Type: application/json'")
     if keyed:

@@ -92,10 +92,13 @@ def request_body(
     model: str,
     pin: int | None = None,
     stream: bool = False,
+    logprobs: bool = True,
+    cache_salt: str | None = None,
 ) -> dict[str, Any]:
-    """A greedy request that asks for token ids and for the likeliest candidates at each.
+    """A greedy request that asks for token ids and, with `logprobs`, for the likeliest at each.
 
-    Without penalties, whatever the server's defaults are.
+    Without penalties, whatever the server's defaults are. Of its prefix cache the engine takes
+    for it only what was read under the same `cache_salt`.
 
     >>> b = request_body(Prompt(1, 1, {"prompt": "a"}), RequestSettings(), model="m", pin=0)
     >>> b["temperature"], b["logprobs"], b["vllm_xargs"]
@@ -109,9 +112,11 @@ def request_body(
         **_UNPENALISED,
         "return_token_ids": True,
         "return_tokens_as_token_ids": True,
-        **_logprobs(prompt, settings.candidates),
+        **(_logprobs(prompt, settings.candidates) if logprobs else {}),
         **_engine_arguments(pin, settings.priority),
     }
+    if cache_salt is not None:
+        wanted["cache_salt"] = cache_salt
     if settings.ignore_eos:
         wanted["ignore_eos"] = True
     if stream:
@@ -276,12 +281,23 @@ class Asker:
         self._patience_s = waits_s if patience_s is None else patience_s
         self._clock = self._retry.clock
 
-    async def answer(self, prompt: Prompt, *, stream: bool = False) -> Answer | Refusal:
-        """The arm's whole answer; streamed, it is put together again from its pieces."""
+    async def answer(
+        self,
+        prompt: Prompt,
+        *,
+        stream: bool = False,
+        logprobs: bool = True,
+        cache_salt: str | None = None,
+    ) -> Answer | Refusal:
+        """The arm's whole answer; streamed, it is put together again from its pieces.
+
+        `logprobs` and `cache_salt` are those of `request_body`.
+        """
 
         async def once() -> Answer:
             began = self._clock()
-            async with aclosing(self.pieces(prompt, stream=stream)) as pieces:
+            asked = self.pieces(prompt, stream=stream, logprobs=logprobs, cache_salt=cache_salt)
+            async with aclosing(asked) as pieces:
                 found = [each async for each in pieces]
             answer = assemble(found, self._clock() - began)
             self._refuse_part(answer.finish)
@@ -289,10 +305,20 @@ class Asker:
 
         return await self._ask(once)
 
-    async def pieces(self, prompt: Prompt, *, stream: bool = True) -> AsyncGenerator[Piece, None]:
+    async def pieces(
+        self,
+        prompt: Prompt,
+        *,
+        stream: bool = True,
+        logprobs: bool = True,
+        cache_salt: str | None = None,
+    ) -> AsyncGenerator[Piece, None]:
         """The answer as it comes, tried once."""
         arm = self.arm
-        wanted = request_body(prompt, self.settings, model=arm.model, pin=arm.pin, stream=stream)
+        wanted = request_body(
+            prompt, self.settings, model=arm.model, pin=arm.pin, stream=stream,
+            logprobs=logprobs, cache_salt=cache_salt,
+        )  # fmt: skip
         tokens = wanted["max_tokens"]
         if not stream:
             reply = await self._complete(request_path(prompt), wanted, tokens)

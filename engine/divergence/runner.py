@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 from typing import TypeVar
+from uuid import uuid4
 
 from specdeck.engine.divergence.answers import Answer
 from specdeck.engine.divergence.arms import Arm
@@ -201,12 +202,21 @@ class BlockPrompt:
     more_reference: list[Answer | Refusal] = field(default_factory=list)
     refused: Refusal | None = None
 
-    def hear(self, arm: list[Answer], answer: Answer | Refusal) -> None:
+    @property
+    def streamed_first(self) -> bool:
+        """Whether an arm is asked for the streamed answer first, as for every other prompt.
+
+        The first one is of a prompt that the arm has not read, the second may come of its prefix
+        cache: either kind of answer is to be both.
+        """
+        return self.prompt.number % 2 == 0
+
+    def hear(self, arm: list[Answer], answer: Answer | Refusal, *, stream: bool) -> None:
         """Takes in an answer of an `arm`; the prompt counts for nothing where it is refused."""
         if isinstance(answer, Refusal):
             self.refused = answer
         else:
-            arm.append(answer)
+            arm.insert(len(arm) if stream else 0, answer)  # the whole one stands first
 
     def more_pairs(self) -> tuple[list[Answer], list[Answer]]:
         """What was answered besides, as often by the one arm as by the other."""
@@ -287,6 +297,7 @@ class CheckRunner:
         self._heard = asyncio.Event()
         self._more = self.totals.more_asks
         self._random = Random(run.id)
+        self._salt = uuid4().hex  # of no earlier check: a cache would hold its prompts
         self._rechecks = 0
         self._confirmed = 0
         # Two arms of one engine take turns; two engines are busy on their own.
@@ -337,14 +348,16 @@ class CheckRunner:
         self._asked += len(block)
         self._answers_before, self._least_of_block = self._answers, ASKS * len(block)
         self._looked_again = self._rechecked = 0
-        theirs, theirs_again = (self._ask_reference, self._look), self._ask_reference_again
-        ours = self._ask_serving, self._ask_serving_again
+        theirs, ours = (
+            (self._ask_reference, self._ask_reference_again),
+            (self._ask_serving, self._ask_serving_again),
+        )
         if self._same_engine:
-            await self._take_turns(asked, *theirs, *ours, theirs_again, self._look_more)
+            await self._take_turns(asked, theirs[0], *ours, theirs[1], self._look)
         else:
-            reference = self._take_turns(asked, *theirs, theirs_again)
+            reference = self._take_turns(asked, *theirs, self._look)
             await _all([reference, self._take_turns(asked, *ours)])
-            await self._take_turns(asked, self._look_more)
+        await self._take_turns(asked, self._look_more)
         for more in range(1, 1 + max((one.more for one in asked), default=0)):
             again = [one for one in asked if one.more >= more]
             self._begin_step(f"asking {format_count(len(again), 'prompt')} again")
@@ -387,16 +400,20 @@ class CheckRunner:
             await _all([follow(one, turn) for one in order])
 
     async def _ask_reference(self, one: BlockPrompt) -> None:
-        one.hear(one.reference, await self._one(self.reference, one.prompt, stream=False))
+        await self._ask(one, self.reference, stream=one.streamed_first)
 
     async def _ask_reference_again(self, one: BlockPrompt) -> None:
-        one.hear(one.reference, await self._one(self.reference, one.prompt, stream=True))
+        await self._ask(one, self.reference, stream=not one.streamed_first)
 
     async def _ask_serving(self, one: BlockPrompt) -> None:
-        one.hear(one.serving, await self._one(self.serving, one.prompt, stream=False))
+        await self._ask(one, self.serving, stream=one.streamed_first)
 
     async def _ask_serving_again(self, one: BlockPrompt) -> None:
-        one.hear(one.serving, await self._one(self.serving, one.prompt, stream=True))
+        await self._ask(one, self.serving, stream=not one.streamed_first)
+
+    async def _ask(self, one: BlockPrompt, asker: Asker, *, stream: bool) -> None:
+        answer = await self._one(asker, one.prompt, stream=stream)
+        one.hear(one.serving if asker is self.serving else one.reference, answer, stream=stream)
 
     async def _look_more(self, one: BlockPrompt) -> None:
         """More often where anything differs so far; how often it is asked is known before that."""
@@ -465,8 +482,16 @@ class CheckRunner:
         self._heard.set()
 
     async def _one(self, asker: Asker, prompt: Prompt, *, stream: bool) -> Answer | Refusal:
+        """What an arm answers.
+
+        Serving streams without log-probabilities, as clients ask it: an engine may take other
+        ways where nobody asks for them. What an arm has read is cached for that arm alone, or one
+        would answer out of the other's cache.
+        """
+        logprobs = not (stream and asker is self.serving)
+        salt = f"{self._salt}-{asker.arm.name}"
         async with self._turn(asker):
-            return await asker.answer(prompt, stream=stream)
+            return await asker.answer(prompt, stream=stream, logprobs=logprobs, cache_salt=salt)
 
     def _take(self, result: PromptAnswers | tuple[Prompt, Refusal]) -> Iterator[Found]:
         """Counts the answers to one prompt and writes them down, in one transaction."""

@@ -305,5 +305,6 @@ def _rises(
 
 
 async def _answer_all(asker: Asker, block: Sequence[Prompt]) -> list[tuple[Prompt, Answer]]:
-    found = await asyncio.gather(*(asker.answer(prompt) for prompt in block))
+    # Without log-probabilities, as clients ask: what is measured here is what they get.
+    found = await asyncio.gather(*(asker.answer(prompt, logprobs=False) for prompt in block))
     return [(p, said) for p, said in zip(block, found, strict=True) if isinstance(said, Answer)]

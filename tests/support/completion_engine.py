@@ -45,6 +45,10 @@ class CompletionEngine:
     url: str = "http://engine"
     faults: dict[str, Fault] = field(default_factory=dict)
     """By prompt text."""
+    bare_faults: dict[str, Fault] = field(default_factory=dict)
+    """Met where no log-probabilities are asked for."""
+    cold_faults: dict[str, Fault] = field(default_factory=dict)
+    """Met where the prompt is in no prefix cache yet."""
     unrepeatable: dict[str, Fault] = field(default_factory=dict)
     """Met by every second answer of either arm."""
     calls: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -79,6 +83,8 @@ class CompletionEngine:
     counts: dict[str, int] = field(default_factory=dict)
     prompts: set[str] = field(default_factory=set)
     """The prompts that were asked."""
+    cached: set[tuple[str, str | None]] = field(default_factory=set)
+    """The prompts that were read, each with its salt."""
     pause: float = 0.0
     """Seconds that an answer takes."""
     tells_names: bool = False
@@ -155,7 +161,8 @@ class CompletionEngine:
         pinned = body.get("vllm_xargs", {}).get("specdeck_k") == 0
         key = f"{text} {pinned}"
         self.counts[key] = self.counts.get(key, 0) + 1
-        fault = None if pinned else self.faults.get(text)
+        found = self._find_fault(body, text)
+        fault = None if pinned else found
         if fault is None and self.counts[key] % 2 == 0:
             fault = self.unrepeatable.get(text)
         written = self.texts.get(text)
@@ -180,6 +187,15 @@ class CompletionEngine:
             name = self.named.pop(0) if self.named[1:] else self.named[0]
             reply["system_fingerprint"] = name + "+k0" * pinned
         return httpx.Response(200, json=_with_prompt(body, reply, self._ids(text)))
+
+    def _find_fault(self, body: dict[str, Any], text: str) -> Fault | None:
+        """What an answer that is not pinned meets; whoever reads a prompt has it cached."""
+        read = text, body.get("cache_salt")
+        is_cold = read not in self.cached
+        self.cached.add(read)
+        cold = self.cold_faults.get(text) if is_cold else None
+        bare = None if body.get("logprobs") else self.bare_faults.get(text)
+        return self.faults.get(text) or cold or bare
 
     def _said(
         self, text: str, tokens: int, fault: Fault | None
@@ -208,7 +224,8 @@ class CompletionEngine:
     def _likely(self, text: str, index: int) -> tuple[int, int, float]:
         """The target's first and second choice, and how far they lie apart."""
         first, own_margin = _choose(text, index)
-        fault = self.faults.get(text) or self.unrepeatable.get(text)
+        found = (self.faults, self.bare_faults, self.cold_faults, self.unrepeatable)
+        fault = next((faults[text] for faults in found if text in faults), None)
         planted = fault is not None and fault.index == index
         margin = fault.margin if planted and fault else own_margin
         return first, first + 1000, margin
@@ -301,22 +318,24 @@ def _choice(
     choice: dict[str, Any] = {"index": 0, "token_ids": ids}
     if "messages" not in body:
         choice["text"] = text
-        choice["logprobs"] = {
-            "tokens": [f"token_id:{i}" for i in ids],
-            "token_logprobs": logprobs,
-            "top_logprobs": [_spelt(t) for t in tops],
-        }
-        return choice
-    choice["logprobs"] = {
-        "content": [
-            {
-                "token": f"token_id:{i}",
-                "logprob": p,
-                "top_logprobs": [{"token": k, "logprob": v} for k, v in _spelt(t).items()],
+        if "logprobs" in body:
+            choice["logprobs"] = {
+                "tokens": [f"token_id:{i}" for i in ids],
+                "token_logprobs": logprobs,
+                "top_logprobs": [_spelt(t) for t in tops],
             }
-            for i, p, t in zip(ids, logprobs, tops, strict=True)
-        ]
-    }
+        return choice
+    if body.get("logprobs"):
+        choice["logprobs"] = {
+            "content": [
+                {
+                    "token": f"token_id:{i}",
+                    "logprob": p,
+                    "top_logprobs": [{"token": k, "logprob": v} for k, v in _spelt(t).items()],
+                }
+                for i, p, t in zip(ids, logprobs, tops, strict=True)
+            ]
+        }
     choice[role] = {"content": text}
     if arguments is not None:
         call = {"index": 0, "function": {"name": "search", "arguments": arguments}}

@@ -81,15 +81,44 @@ async def test_a_path_that_stays_is_none(bench: Bench) -> None:
     assert not [n for n in outcome.as_json()["notices"] if "path changed" in n]
 
 
-async def test_both_arms_get_the_identical_request_but_for_the_pin(bench: Bench) -> None:
+async def test_both_arms_get_the_same_request_but_for_pin_cache_and_figures(bench: Bench) -> None:
     engine = bench.engine()
     await checked(bench, bench.lab(engine), bench.many(3))
     asked = engine.answers_asked()
-    bare = [{k: v for k, v in body.items() if k != "vllm_xargs"} for body in asked]
-    pins = Counter("vllm_xargs" in body for body in asked)
-    assert pins == {True: 6, False: 6}
-    assert all(bare.count(body) == 2 for body in bare)
-    assert all(body["temperature"] == 0.0 and body["return_token_ids"] for body in bare)
+    own = "vllm_xargs", "cache_salt", "logprobs"
+    same = [{k: v for k, v in body.items() if k not in own} for body in asked]
+    assert all(same.count(body) == 2 for body in same)
+    assert all(body["temperature"] == 0.0 and body["return_token_ids"] for body in same)
+    kinds = Counter(("vllm_xargs" in b, "stream" in b, "logprobs" in b) for b in asked)
+    reference = {(True, False, True): 3, (True, True, True): 3}
+    assert kinds == reference | {(False, False, True): 3, (False, True, False): 3}
+
+
+async def test_an_arm_reads_every_prompt_for_itself_and_once(bench: Bench) -> None:
+    engine = bench.engine()
+    for _ in range(2):
+        await checked(bench, bench.lab(engine, fresh=True), bench.many(2))
+    asked = engine.answers_asked()
+    salts = [(body["cache_salt"], "vllm_xargs" in body) for body in asked]
+    assert list(Counter(salts).values()) == [4] * 4  # two checks of two arms
+    assert len({salt for salt, _ in salts}) == 4
+    firsts: dict[tuple[str, str], bool] = {}
+    for body in asked:
+        firsts.setdefault((body["prompt"], body["cache_salt"]), "stream" in body)
+    streamed = Counter((text, stream) for (text, _), stream in firsts.items())
+    assert streamed == {("prompt 1", False): 4, ("prompt 2", True): 4}
+
+
+@pytest.mark.parametrize("kind", ["bare_faults", "cold_faults"])
+async def test_a_fault_that_some_requests_alone_meet_is_found(bench: Bench, kind: str) -> None:
+    """Where no log-probabilities are asked for; where the prompt is not in the prefix cache."""
+    faults = {f"prompt {n}": bench.fault(3, margin=3.0, honest=False) for n in range(1, 41)}
+    engine = bench.engine(**{kind: faults})
+    outcome = await checked(bench, bench.lab(engine, max_tokens=6), bench.many(40))
+    assert outcome.verdict.word == "fail"
+    assert outcome.classes.counts["material"] == 40
+    pairs = Counter(case["pair"] for case in outcome.as_json()["cases"])
+    assert pairs == ({"streamed": 40} if kind == "bare_faults" else {"cross": 20, "streamed": 20})
 
 
 async def test_a_planted_token_is_found_at_its_index(bench: Bench) -> None:
@@ -159,11 +188,11 @@ async def test_an_engine_that_differs_no_more_than_from_itself_passes(bench: Ben
 async def test_what_differs_is_asked_again_and_floor_cases_are_looked_at_alike(
     bench: Bench,
 ) -> None:
-    ties = {"prompt 2": bench.fault(3, margin=3.0)}
+    ties = {"prompt 3": bench.fault(3, margin=3.0)}
     engine = bench.engine(unrepeatable=ties)
     outcome = await checked(bench, bench.lab(engine, max_tokens=6), bench.many(20))
     asked = Counter(body["prompt"] for body in engine.answers_asked())
-    assert (asked["prompt 2"], asked["prompt 16"], asked["prompt 3"]) == (8, 5, 4)
+    assert (asked["prompt 3"], asked["prompt 16"], asked["prompt 2"]) == (8, 5, 4)
     assert outcome.totals.patterns == {"aa.aa.a": 19, "abab.abab.aaaa": 1}
     data = outcome.as_json()
     assert data["asks"] == {"answers": 85, "more": 5, "looks": 23}
@@ -428,6 +457,7 @@ async def test_memory_does_not_grow_with_the_number_of_prompts(bench: Bench) -> 
         def _greedy(self, body: dict[str, Any], text: str) -> Any:
             self.asked.clear()
             self.counts.clear()
+            self.cached.clear()
             return super()._greedy(body, text)
 
     await held(20)

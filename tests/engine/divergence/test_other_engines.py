@@ -455,7 +455,7 @@ async def test_a_drafter_by_text_whose_breaker_opens_passes_nothing(
     verdict = await check(bench, OpeningEngine(state_now={"method": "ngram"}, state_then=then))
     assert verdict.word == ("inconclusive" if then else "pass")
     # The first answers show drafts of theirs.
-    assert ("by its own word at 392 of 400" in verdict.reason) == bool(then)
+    assert ("by its own word at 376 of 400" in verdict.reason) == bool(then)
 
 
 async def test_a_breaker_that_was_open_in_the_midst_is_not_forgotten(bench: Bench) -> None:
@@ -481,7 +481,7 @@ async def test_short_answers_do_not_hide_that_drafting_stopped(bench: Bench) -> 
     async with bench.lab(OpeningEngine(state_then={"breaker": "open"}), max_tokens=4) as lab:
         verdict = (await finish_check(lab, prompts, bench.store)).verdict
     assert verdict.word == "inconclusive"
-    assert "by its own word at 392 of 400" in verdict.reason
+    assert "by its own word at 376 of 400" in verdict.reason
     counting = CountingEngine(drafts=True, drafts_until=40)
     async with bench.lab(counting, target_alone(), max_tokens=4) as lab:
         verdict = (await finish_check(lab, prompts, bench.store)).verdict
