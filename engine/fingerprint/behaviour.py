@@ -56,7 +56,7 @@ class ProbeAnswer:
 
     tokens: tuple[int, ...]
     logprobs: tuple[float, ...]
-    """Natural logarithm of each token's probability."""
+    """Natural logarithm of each token's probability; none where they are not asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +75,12 @@ class MovedProbe:
 
         >>> MovedProbe("serving", 3, None, 0.03125).line()
         'probe 3 (serving): the same tokens, log-probabilities by up to 0.0312'
+        >>> MovedProbe("no-logprobs", 3, 4, 0.0).line()
+        'probe 3 (no-logprobs): another token at 4'
         """
         tokens = "the same tokens" if self.token is None else f"another token at {self.token}"
-        moved = f"log-probabilities by up to {self.logprob:.4f}"
-        return f"probe {self.probe} ({self.arm}): {tokens}, {moved}"
+        moved = f", log-probabilities by up to {self.logprob:.4f}" if self.logprob else ""
+        return f"probe {self.probe} ({self.arm}): {tokens}{moved}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,8 @@ class Behaviour:
     """The answers of each arm, and how far they held still."""
 
     arms: Mapping[str, tuple[ProbeAnswer, ...]]
-    """`serving`, and `target-only` where the engine can be asked for it."""
+    """`serving`, the same without log-probabilities as `no-logprobs`, which older pins lack, and
+    `target-only` where the engine can be asked for it."""
     runs: int
     agreement: float
     """Answers whose tokens equal the most frequent ones, 0 to 1."""

@@ -210,6 +210,10 @@ TOKENS = 16
 PIN = {"specdeck_k": 0}
 """Has the engine answer one request without drafts."""
 
+NO_LOGPROBS = "no-logprobs"
+"""The arm that serves as most clients ask it. An engine may take another way there, which shows in
+tokens alone."""
+
 PROBES = (
     "The capital of France is",
     "def fibonacci(n):\n    ",
@@ -252,6 +256,8 @@ async def probe_behaviour(
     (model, *_) = await client.models() or ("",)
     before, life = await _look(client)
     arms, missing = _arms(before)
+    if beside is not None and NO_LOGPROBS not in beside.arms:
+        arms.pop(NO_LOGPROBS)  # an older pin, which has nothing to compare it with
     done, of = 0, runs * len(arms) * len(PROBES)
 
     async def ask(arm: str, number: int) -> ProbeAnswer:
@@ -285,14 +291,15 @@ async def probe_behaviour(
 
 def _arms(state: EngineState | None) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """What each arm adds to a request, and the arms that cannot be asked with the reason."""
+    serving: dict[str, dict[str, Any]] = {"serving": {}, NO_LOGPROBS: {"logprobs": None}}
     if state is None:
-        return {"serving": {}}, ["target-only: the engine runs without the specdeck plugin"]
+        return serving, ["target-only: the engine runs without the specdeck plugin"]
     if state.method is None:
-        return {"serving": {}}, []  # it is target-only as it is
+        return serving, []  # it is target-only as it is
     can = state.can("request_k")
     if not can.available:
-        return {"serving": {}}, [f"target-only: {can.reason or 'this engine cannot'}"]
-    return {"serving": {}, "target-only": {"vllm_xargs": PIN}}, []
+        return serving, [f"target-only: {can.reason or 'this engine cannot'}"]
+    return serving | {"target-only": {"vllm_xargs": PIN}}, []
 
 
 async def fetch_with_behaviour(
@@ -346,9 +353,11 @@ async def _answer(
         raise EngineError(f"the probe got no answer: {error.line()}") from error
     try:
         choice = read_value(_CHOICES, reply.get("choices"), "choices")[0]
-        found = ProbeAnswer(choice.token_ids, choice.logprobs.token_logprobs)
     except (WrongType, IndexError) as error:
         raise NotAnEngine(f"{client.url} sent an unexpected response to a probe") from error
+    if body["logprobs"] is None:
+        return ProbeAnswer(choice.token_ids, ())
+    found = ProbeAnswer(choice.token_ids, choice.logprobs.token_logprobs if choice.logprobs else ())
     if len(found.tokens) != len(found.logprobs):
         raise NotAnEngine(f"{client.url} sent an unexpected response to a probe")
     return found
@@ -360,7 +369,7 @@ class _Logprobs(NamedTuple):
 
 class _Choice(NamedTuple):
     token_ids: tuple[int, ...]
-    logprobs: _Logprobs
+    logprobs: _Logprobs | None = None
 
 
 _CHOICES = tuple[_Choice, ...]

@@ -12,7 +12,11 @@ import pytest
 from specdeck.engine.client.engine_client import open_client
 from specdeck.engine.divergence.arms import describe_engine
 from specdeck.engine.errors import EngineError, NotAnEngine
-from specdeck.engine.fingerprint.behaviour import moved_probes
+from specdeck.engine.fingerprint.behaviour import (
+    Behaviour,
+    explain_incomparable,
+    moved_probes,
+)
 from specdeck.engine.fingerprint.fingerprint import (
     MOST_UNREAD,
     STALLED_S,
@@ -58,7 +62,9 @@ class ProbedEngine:
         body = json.loads(request.content)
         self.asked.append(body)
         logprobs = {"token_logprobs": [-0.1, self.logprob(body)]}
-        choice = {"token_ids": [1, self.token(body)], "logprobs": logprobs}
+        choice = {"token_ids": [1, self.token(body)], "logprobs": None}
+        if body["logprobs"] is not None:
+            choice["logprobs"] = logprobs
         return httpx.Response(200, json={"choices": [choice]})
 
     def client(self) -> Any:
@@ -73,12 +79,13 @@ def able(state: Callable[..., EngineState]) -> EngineState:
 async def test_every_probe_is_asked_on_both_arms_in_every_run(able: EngineState) -> None:
     engine = ProbedEngine(able)
     found = await probe_behaviour(engine.client(), runs=2)
-    assert len(engine.asked) == len(PROBES) * 2 * 2
+    assert len(engine.asked) == len(PROBES) * 3 * 2
     pinned = [body for body in engine.asked if body.get("vllm_xargs") == {"specdeck_k": 0}]
-    assert len(pinned) == len(engine.asked) / 2
+    bare = [body for body in engine.asked if body["logprobs"] is None]
+    assert len(pinned) == len(bare) == len(engine.asked) / 3
     assert {body["temperature"] for body in engine.asked} == {0}
     assert (found.runs, found.agreement, found.missing) == (2, 1.0, ())
-    assert set(found.arms) == {"serving", "target-only"}
+    assert set(found.arms) == {"serving", "no-logprobs", "target-only"}
 
 
 async def test_an_engine_that_cannot_pin_requests_is_partial(
@@ -92,7 +99,7 @@ async def test_an_engine_that_cannot_pin_requests_is_partial(
 
 async def test_without_the_plugin_the_serving_path_alone_is_asked() -> None:
     found = await probe_behaviour(ProbedEngine().client(), runs=1)
-    assert set(found.arms) == {"serving"}
+    assert set(found.arms) == {"serving", "no-logprobs"}
     assert found.name.startswith("sd1:x~")
 
 
@@ -155,6 +162,21 @@ async def test_a_defect_of_the_speculative_path_shows_in_its_arm_alone(able: Eng
     assert before.name != after.name
 
 
+async def test_a_defect_where_nobody_asks_for_log_probabilities_shows(able: EngineState) -> None:
+    engine = ProbedEngine(able)
+    pin = await probe_behaviour(engine.client())
+    pin = Behaviour.from_json(json.loads(json.dumps(pin.as_json())))
+    engine.token = lambda body: 9 if body["logprobs"] is None else 2
+    found = await probe_behaviour(engine.client(), beside=pin)
+    moved = moved_probes(pin, found)
+    assert {one.arm for one in moved} == {"no-logprobs"}
+    assert len(moved) == len(PROBES)
+    older = replace(pin, arms={arm: pin.arms[arm] for arm in ("serving", "target-only")})
+    found = await probe_behaviour(engine.client(), beside=older)
+    assert moved_probes(older, found) == ()
+    assert not list(explain_incomparable(older, found))
+
+
 async def test_one_probe_with_another_token_is_asked_on_in_its_arm(able: EngineState) -> None:
     engine, steps = ProbedEngine(able), list[tuple[int, int]]()
     pin = await probe_behaviour(engine.client())
@@ -167,14 +189,14 @@ async def test_one_probe_with_another_token_is_asked_on_in_its_arm(able: EngineS
     found = await probe_behaviour(
         engine.client(), beside=pin, on_progress=lambda done, of: steps.append((done, of))
     )
-    further = engine.asked[len(PROBES) * 2 * 3 :]
+    further = engine.asked[len(PROBES) * 3 * 3 :]
     assert further
     assert all(map(is_other, further))
     assert steps[-1] == (len(engine.asked), len(engine.asked))
     assert [(one.arm, one.probe) for one in moved_probes(pin, found)] == [("target-only", 3)]
 
     engine.asked.clear()
-    engine.token = lambda body: 9 if is_other(body) and len(engine.asked) < 110 else 2
+    engine.token = lambda body: 9 if is_other(body) and len(engine.asked) < 158 else 2
     found = await probe_behaviour(engine.client(), beside=pin)
     assert moved_probes(pin, found) == ()
 
