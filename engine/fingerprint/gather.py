@@ -76,7 +76,9 @@ class Gatherer:
         self._total = total_size(path for found in files.values() for path in found)
         self._total += total_size(map(Path, libraries.values()))
         code = package_code.choose_packages(
-            request.get("loaded") or {}, request.get("processors") or {}
+            request.get("loaded") or {},
+            request.get("named") or {},
+            search=request.get("search") or (),
         )
         code_files = {name: package_code.list_code(place) for name, place in code.items()}
         self._total += total_size(path for found in code_files.values() for path in found)

@@ -6,6 +6,9 @@ The standard library only: it runs in a process beside the engine.
 from __future__ import annotations
 
 import hashlib
+import inspect
+import os
+import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -20,14 +23,49 @@ _OWN = "specdeck"
 """A fact of its own, by its version."""
 
 
-def choose_packages(loaded: Mapping[str, str], processors: Mapping[str, str]) -> dict[str, Path]:
+def choose_packages(
+    loaded: Mapping[str, str],
+    named: Mapping[str, str],
+    *,
+    search: Iterable[str],
+    installed: Iterable[metadata.Distribution] | None = None,
+) -> dict[str, Path]:
     """The packages whose code makes an engine's answers, by name with their file or folder.
 
-    `loaded` are those that its process has loaded, `processors` those of its logits processors.
+    `loaded` are those that its process has loaded, `named` those of classes that vLLM was given by
+    name. Of the loaded ones vLLM and its plugins count, and what lies in the folders of the
+    `search` path and no `installed` distribution has brought (of this process where none are
+    given): a version says nothing of that. Elsewhere lies no source, but what compilers have made.
     """
-    names = (*_ALWAYS, *_list_plugins(metadata.distributions()))
-    chosen = {name: loaded[name] for name in names if name in loaded} | dict(processors)
+    found = list(metadata.distributions() if installed is None else installed)
+    brought = _list_brought(found)
+    folders = set(map(Path, search))
+    folders -= {Path(sysconfig.get_path(one)) for one in ("stdlib", "platstdlib")}
+    house = (
+        name
+        for name, place in loaded.items()
+        if brought.isdisjoint((name, place)) and Path(place).parent in folders
+    )
+    names = (*_ALWAYS, *_list_plugins(found), *house)
+    chosen = {name: loaded[name] for name in names if name in loaded} | dict(named)
     return {name: Path(chosen[name]) for name in sorted(chosen) if name != _OWN}
+
+
+def _list_brought(installed: Iterable[metadata.Distribution]) -> set[str]:
+    """The packages and modules of distributions, whose versions are facts or need not be.
+
+    By name, and by place where they carry those of others within (`setuptools/_vendor`).
+    """
+    found: set[str] = set()
+    for distribution in installed:
+        found.update((distribution.read_text("top_level.txt") or "").split())
+        root = str(distribution.locate_file(""))
+        for path in distribution.files or ():
+            name = path.parts[0] if len(path.parts) > 1 else inspect.getmodulename(path.name)
+            found.add(name or "")
+            found.add(os.path.join(root, path))
+            found.update(os.path.join(root, *path.parts[:n]) for n in range(1, len(path.parts)))
+    return found
 
 
 def _list_plugins(installed: Iterable[metadata.Distribution]) -> Iterator[str]:

@@ -316,6 +316,8 @@ CONFIG = (
                  "hf_config_path", "trust_remote_code", "code_revision")),
     Row(f"{_CONFIG}.model", "ModelConfig", "core", ("plugin.fingerprint",), "fingerprint",
         "the code of logits processors is not read", members=("logits_processors",)),
+    Row(f"{_CONFIG}.parallel", "ParallelConfig", "core", ("plugin.fingerprint",), "fingerprint",
+        "the code of workers is not read", members=("worker_cls", "worker_extension_cls")),
     Row(f"{_CONFIG}.model", "ModelConfig", "core", ("plugin.dummy_steps",), "calibration",
         "how long a request may be is unknown", members=("max_model_len",)),
     Row(f"{_CONFIG}.scheduler", "SchedulerConfig", "core", ("plugin.core_engine",),

@@ -40,7 +40,7 @@ from specdeck.engine.fingerprint.secret_names import drop_secrets, is_secret
 from specdeck.engine.fingerprint.sources import numeric_variables, parse_mapped_libraries, text
 from specdeck.engine.plugin.contract import Loss, by_loss, describe_gaps
 from specdeck.engine.plugin.engine import Build
-from specdeck.engine.plugin.loaded_code import find_named, find_packages
+from specdeck.engine.plugin.loaded_code import find_named, find_packages, find_search_path
 
 _SECTIONS = ("model", "cache", "parallel", "scheduler", "load", "offload", "attention", "mamba",
              "kernel", "lora", "speculative", "structured_outputs", "compilation", "quant",
@@ -390,7 +390,8 @@ def identify(core: Any, build: Build, instance: str) -> tuple[Identity, Board | 
         **sources(core.vllm_config),
         "libraries": worker.get("libraries", []),
         "loaded": find_packages(),
-        "processors": find_named(core.vllm_config.model_config.logits_processors),
+        "search": find_search_path(),
+        "named": find_named(_name_given_code(core.vllm_config)),
         "cache": _digest_cache(),
     }
     held_ms = (read_own_clock() - began) * 1e3
@@ -401,6 +402,16 @@ def identify(core: Any, build: Build, instance: str) -> tuple[Identity, Board | 
     )
     thread.start()
     return found, board
+
+
+def _name_given_code(vllm_config: Any) -> list[Any]:
+    """The classes, or names of them, that vLLM was given for its own use.
+
+    The workers' may be loaded in processes of their own alone.
+    """
+    parallel = vllm_config.parallel_config
+    workers = parallel.worker_cls, parallel.worker_extension_cls
+    return [*(vllm_config.model_config.logits_processors or ()), *workers]
 
 
 def read_own_clock() -> float:

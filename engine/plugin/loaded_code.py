@@ -6,6 +6,7 @@ Which of them count is chosen where they are read, in a process beside the engin
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable
 from importlib import util
@@ -19,9 +20,17 @@ def find_packages() -> dict[str, str]:
     for name, module in list(sys.modules.items()):
         if "." in name or name in sys.stdlib_module_names:
             continue
-        if (place := _find_place(getattr(module, "__spec__", None))) is not None:
+        spec = getattr(module, "__spec__", None)
+        if getattr(spec, "name", None) != name:  # another name of it, or what was started
+            continue
+        if (place := _find_place(spec)) is not None:
             found[name] = place
     return found
+
+
+def find_search_path() -> list[str]:
+    """The folders that this process imports from."""
+    return [os.path.abspath(folder) for folder in sys.path]
 
 
 def find_named(given: Iterable[Any] | None) -> dict[str, str]:

@@ -94,7 +94,7 @@ class EngineCore:
             ),
             parallel_config=SimpleNamespace(
                 data_parallel_size=1, data_parallel_index=0, is_moe_model=False,
-                pipeline_parallel_size=1,
+                pipeline_parallel_size=1, worker_cls="auto", worker_extension_cls="",
                 reconfigure_for_independent_dp_rank=lambda: None,
             ),
             scheduler_config=SimpleNamespace(

@@ -113,7 +113,8 @@ async def test_an_arm_reads_every_prompt_for_itself_and_once(bench: Bench) -> No
 async def test_a_fault_that_some_requests_alone_meet_is_found(bench: Bench, kind: str) -> None:
     """Where no log-probabilities are asked for; where the prompt is not in the prefix cache."""
     faults = {f"prompt {n}": bench.fault(3, margin=3.0, honest=False) for n in range(1, 41)}
-    engine = bench.engine(**{kind: faults})
+    engine = bench.engine()
+    getattr(engine, kind).update(faults)
     outcome = await checked(bench, bench.lab(engine, max_tokens=6), bench.many(40))
     assert outcome.verdict.word == "fail"
     assert outcome.classes.counts["material"] == 40

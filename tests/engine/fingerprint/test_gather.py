@@ -279,7 +279,7 @@ def test_an_edited_package_moves_the_runtime(tmp_path: Path) -> None:
     def read() -> dict[str, str]:
         found = Gatherer(Digests(None), {}).gather(
             {"loaded": {"torch": "/nowhere", "vllm": str(package), "sitecustomize": str(module)},
-             "processors": {"gone": str(tmp_path / "gone")}}
+             "named": {"gone": str(tmp_path / "gone")}}
         )  # fmt: skip
         assert found["bytes"] == len("one" + "pass")
         assert [one["fact"] for one in found["unread"]] == ["runtime.code.gone"]

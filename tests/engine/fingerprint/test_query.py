@@ -62,7 +62,7 @@ class ProbedEngine:
         body = json.loads(request.content)
         self.asked.append(body)
         logprobs = {"token_logprobs": [-0.1, self.logprob(body)]}
-        choice = {"token_ids": [1, self.token(body)], "logprobs": None}
+        choice: dict[str, Any] = {"token_ids": [1, self.token(body)], "logprobs": None}
         if body["logprobs"] is not None:
             choice["logprobs"] = logprobs
         return httpx.Response(200, json={"choices": [choice]})

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from specdeck.engine.plugin.loaded_code import find_named, find_packages
+from specdeck.engine.plugin.loaded_code import find_named, find_packages, find_search_path
 
 
 @pytest.fixture
@@ -29,7 +29,13 @@ def test_a_package_counts_once_it_is_loaded(folder: Path) -> None:
     import_module("house_plugin.more")
     found = find_packages()
     assert found["house_plugin"] == str(folder / "house_plugin")
-    assert found.keys().isdisjoint({"house_plugin.more", "json", "sys", "builtins"})
+    assert found.keys().isdisjoint({"house_plugin.more", "json", "sys", "builtins", "__main__"})
+    assert str(folder) in find_search_path()
+
+
+def test_another_name_of_a_package_is_none(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "hp", import_module("house_plugin"))
+    assert "hp" not in find_packages()
 
 
 def test_a_module_made_in_memory_is_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
