@@ -68,24 +68,32 @@ class Drift:
         }
 
 
+_MOVING = "live.k"
+"""What policies and operators move again and again."""
+
+
 class DriftDetector:
     """Compares fingerprints with one pin, and knows what it has reported already.
 
-    A k that moves on while it differs from its pin anyway is no second drift.
+    A k that moves on while it differs from its pin anyway is no second drift. Whatever else
+    becomes of a fact that differs is.
     """
 
     def __init__(self, pinned: Fingerprint, place: Path) -> None:
         self.pinned = pinned
         self.place = place
-        self._reported: frozenset[str] = frozenset()
+        self._reported: frozenset[tuple[str, ...]] = frozenset()
 
     def detect(self, found: Fingerprint, t: float) -> tuple[Comparison, Drift | None]:
         """The comparison with the pin at Unix time `t`, and the drift where that is news."""
         comparison = compare(self.pinned, found)
-        differing: frozenset[str] = frozenset()
+        differing: frozenset[tuple[str, ...]] = frozenset()
         if not comparison.same:
-            facts = (one.fact for one in comparison.differences)
-            differing = frozenset((*facts, *(kind for kind, _ in comparison.verdicts)))
+            facts = (
+                (one.fact,) if one.fact == _MOVING else (one.fact, repr(one.after))
+                for one in comparison.differences
+            )
+            differing = frozenset((*facts, *((kind,) for kind, _ in comparison.verdicts)))
         is_news, self._reported = differing != self._reported, differing
         return comparison, Drift(t, self.place, comparison) if is_news else None
 

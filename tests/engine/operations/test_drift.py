@@ -248,6 +248,22 @@ async def test_a_verification_fetches_whatever_was_known(engine: NamedEngine, pl
     assert engine.fetches == 5
 
 
+async def test_a_fact_that_differs_in_another_way_is_news_and_a_k_is_not(
+    engine: NamedEngine, place: Path
+) -> None:
+    watcher = watch(engine, place)
+    await watcher.open()
+    drifts = []
+    for changed in (
+        {"runtime__driver": "580.1"}, {"runtime__driver": "580.1"}, {"runtime__driver": "590.2"},
+        {"live__k": 5}, {"live__k": 4}, {"live__k": 4, "live__mode": "target-only"},
+    ):  # fmt: skip
+        engine.found = fingerprint(**changed)
+        events = [event async for event in watcher.verify(1.0, URL)]
+        drifts.append(any(isinstance(event, Drift) for event in events))
+    assert drifts == [True, False, True, True, False, True]
+
+
 async def test_a_verification_says_that_facts_do_not_come_whatever_the_error_is(
     engine: NamedEngine, place: Path
 ) -> None:
