@@ -29,6 +29,7 @@ from specdeck.engine.client.webhook import VARIABLE
 from specdeck.engine.config import yaml_source
 from specdeck.engine.errors import EngineError, SpecdeckError, UsageError
 from specdeck.engine.files import open_file, read_file
+from specdeck.engine.fingerprint import secrecy
 from specdeck.engine.incident.archive import refuse_existing
 from specdeck.engine.incident.case_words import describe_dip, describe_stall
 from specdeck.engine.incident.collect import Sources, collect
@@ -246,7 +247,7 @@ def find_secrets(to: Access | None, record: Record | None = None) -> tuple[str, 
         with suppress(OSError, ValueError):
             found.append(read_file(record.token_path, most=_LARGEST_TOKEN).decode().strip())
         if record.config:
-            found += _find_webhook(Path(record.config))
+            found += _find_configured(Path(record.config))
     if to is not None:
         with suppress(SpecdeckError, OSError):
             token = to.token()
@@ -256,16 +257,18 @@ def find_secrets(to: Access | None, record: Record | None = None) -> tuple[str, 
     return tuple(one for one in found if one)
 
 
-def _find_webhook(path: Path) -> list[str]:
-    """The URLs that a config's alerts go to: who knows one may post to it."""
+def _find_configured(path: Path) -> list[str]:
+    """What a config names as secret, and the URLs that its alerts go to: who knows one may post
+    to it."""
     try:
-        alerts = yaml_source.read(path).data.get("alerts")
+        config = yaml_source.read(path).data
     except (OSError, SpecdeckError):
         return []
-    if not isinstance(alerts, dict):
-        return []
-    urls = (os.environ.get(str(alerts.get("webhook_env")), ""), alerts.get("webhook"))
-    return [url for url in urls if isinstance(url, str)]
+    found = [*secrecy.find_secrets("", config)]
+    if isinstance(alerts := config.get("alerts"), dict):
+        urls = (os.environ.get(str(alerts.get("webhook_env")), ""), alerts.get("webhook"))
+        found += [url for url in urls if isinstance(url, str)]
+    return found
 
 
 def _clock(t: float) -> str:

@@ -122,6 +122,18 @@ def write(*words: str) -> Path:
     return Path("a.zip")
 
 
+def test_what_a_config_names_as_secret_is_one_wherever_it_stands(known: Path) -> None:
+    value = "blue-lamp-tower"  # of no shape, and not in this process's environment
+    config, log = known / "demo.yaml", known / "engine.log"
+    config.write_text(
+        f"model: /m/target\nenvironment:\n  REDIS_PASSWORD: {value}\n  PLACE: {value}\n"
+    )
+    log.write_text(f"(EngineCore pid=9) ERROR 11-22 17:19:32 [core.py:1] refused {value}\n")
+    found = b"".join(members(write("demo", "--last", "10m")).values())
+    assert b"refused ***" in found
+    assert value.encode() not in found
+
+
 def members(path: Path) -> dict[str, bytes]:
     with zipfile.ZipFile(path) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
