@@ -86,6 +86,10 @@ _BLOCK = re.compile(
 )
 """What has YAML's value in the lines below; a quoted text spells the end of a line `\\n`. A comment
 has an end, as each of many names in a line would be read on to the line's."""
+_PROPERTIES = re.compile(
+    r"[ \t]++([!&][^\s,\[\]{}\\\"']*+(?:[ \t]++[!&][^\s,\[\]{}\\\"']*+)*+)(?=\s|\\)"
+)
+"""YAML's type and anchor before a value: `!!str &pw`. What looks so is masked as well."""
 _INDENTATION = re.compile(r"[ \t]*(?:- *)*")
 _LONGEST_INDENTATION = 1_000
 
@@ -248,6 +252,8 @@ def _mask(text: str, spans: Iterable[_Span], found: Callable[[str], None]) -> st
 def _list_held(value: str) -> Iterator[str]:
     """A value as it stands in a text, and what it has in quotes within brackets."""
     yield value
+    if (properties := _PROPERTIES.match(f" {value}")) is not None:
+        yield value[properties.end() - 1 :].lstrip(" \t\r\n|>+-\"'")
     if "%" in value and unquote(value) != value:
         yield unquote(value)
     if (nested := _NESTS.match(value)) is None:
@@ -348,6 +354,11 @@ def _list_tags(text: str) -> tuple[list[_Entry], dict[int, int]]:
 
 def _locate(text: str, start: int, at: int) -> _Span:
     """Where the value is that stands behind `at`, of a name that begins at `start`."""
+    if (properties := _PROPERTIES.match(text, at)) is not None:
+        begun, at = properties.start(1), properties.end()
+        if (block := _locate_block(text, start, at)) is not None:
+            return begun, max(at, block[1])
+        return begun, at if _BLOCK.match(text, at) else _locate(text, start, at)[1]
     if (block := _locate_block(text, start, at)) is not None:
         return block
     if (short := _locate_short(text, at)) is not None:

@@ -26,6 +26,10 @@ from specdeck.engine.fingerprint.sources import numeric_variables
         ("redis://cache:6379?pw=s3cr3t", "redis://cache:6379?pw=***"),
         ("https://h/x?se=1&sig=s3cr3t", "https://h/x?se=1&sig=***"),
         ("os.environ['HF_TOKEN'] = 's3cr3t'", "os.environ['HF_TOKEN'] = '***'"),
+        ("password: !!str s3cr3t", "password: ***"),
+        ("x: {password: &pw s3cr3t, k: 5}", "x: {password: ***, k: 5}"),
+        ("password: !!str &pw |\n  s3cr3t\nk: 5", "password: ***\nk: 5"),
+        ("password: !s3cr3t and\nk: 5", "password: ***\nk: 5"),
         ("AccountName=a;AccountKey=s3cr3t==;k=5", "AccountName=a;AccountKey=***;k=5"),
     ],
 )
@@ -116,6 +120,10 @@ def test_a_credential_is_found_in_every_notation(text: str, shown: str) -> None:
 def test_the_credentials_of_an_argument_are_found_as_themselves(value: object) -> None:
     assert contains_secret("extra", value)
     assert "s3cr3t" in list(find_secrets("extra", value))
+
+
+def test_a_credential_is_found_behind_its_type_and_anchor() -> None:
+    assert "s3cr3t" in list(find_secrets("extra", "password: !!str &pw s3cr3t"))
 
 
 @pytest.mark.parametrize(
