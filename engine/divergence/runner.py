@@ -192,6 +192,8 @@ class BlockPrompt:
     """One prompt of a block, and what was answered to it so far."""
 
     prompt: Prompt
+    streamed_first: bool = False
+    """Whether an arm is asked for the streamed answer before the whole one."""
     serving: list[Answer] = field(default_factory=list)
     reference: list[Answer] = field(default_factory=list)
     looks: list[Flip] = field(default_factory=list)
@@ -201,15 +203,6 @@ class BlockPrompt:
     more_serving: list[Answer | Refusal] = field(default_factory=list)
     more_reference: list[Answer | Refusal] = field(default_factory=list)
     refused: Refusal | None = None
-
-    @property
-    def streamed_first(self) -> bool:
-        """Whether an arm is asked for the streamed answer first, as for every other prompt.
-
-        The first one is of a prompt that the arm has not read, the second may come of its prefix
-        cache: either kind of answer is to be both.
-        """
-        return self.prompt.number % 2 == 0
 
     def hear(self, arm: list[Answer], answer: Answer | Refusal, *, stream: bool) -> None:
         """Takes in an answer of an `arm`; the prompt counts for nothing where it is refused."""
@@ -297,6 +290,7 @@ class CheckRunner:
         self._heard = asyncio.Event()
         self._more = self.totals.more_asks
         self._random = Random(run.id)
+        self._streamed_first = False
         self._salt = uuid4().hex  # of no earlier check: a cache would hold its prompts
         self._rechecks = 0
         self._confirmed = 0
@@ -342,9 +336,13 @@ class CheckRunner:
         """The answers to some prompts; no request of one arm shares a batch with the other's.
 
         In the order reference, serving, serving, reference, so that what changes with time
-        changes for both alike.
+        changes for both alike. The first answer of an arm is to a prompt that it has not read, the
+        second may come of its prefix cache: blocks begin with the whole and with the streamed ones
+        in turn, so that either are both. In a batch all are of one kind, as a step takes the ways
+        of whatever one of its requests asks for.
         """
-        asked = [BlockPrompt(prompt) for prompt in block]
+        asked = [BlockPrompt(prompt, streamed_first=self._streamed_first) for prompt in block]
+        self._streamed_first = not self._streamed_first
         self._asked += len(block)
         self._answers_before, self._least_of_block = self._answers, ASKS * len(block)
         self._looked_again = self._rechecked = 0

@@ -7,7 +7,7 @@ import gc
 import json
 import tracemalloc
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 from zlib import crc32
 
@@ -97,16 +97,37 @@ async def test_both_arms_get_the_same_request_but_for_pin_cache_and_figures(benc
 async def test_an_arm_reads_every_prompt_for_itself_and_once(bench: Bench) -> None:
     engine = bench.engine()
     for _ in range(2):
-        await checked(bench, bench.lab(engine, fresh=True), bench.many(2))
+        await checked(bench, bench.lab(engine, streams=1, fresh=True), bench.many(8))
     asked = engine.answers_asked()
     salts = [(body["cache_salt"], "vllm_xargs" in body) for body in asked]
-    assert list(Counter(salts).values()) == [4] * 4  # two checks of two arms
+    assert list(Counter(salts).values()) == [16] * 4  # two checks of two arms
     assert len({salt for salt, _ in salts}) == 4
     firsts: dict[tuple[str, str], bool] = {}
     for body in asked:
         firsts.setdefault((body["prompt"], body["cache_salt"]), "stream" in body)
-    streamed = Counter((text, stream) for (text, _), stream in firsts.items())
-    assert streamed == {("prompt 1", False): 4, ("prompt 2", True): 4}
+    by_block = {f"prompt {n}": n > 4 for n in range(1, 9)}
+    assert all(streamed == by_block[text] for (text, _), streamed in firsts.items())
+
+
+async def test_no_batch_has_requests_with_and_without_log_probabilities(bench: Bench) -> None:
+    @dataclass
+    class Batches(CompletionEngine):
+        kinds: list[set[bool]] = field(default_factory=list)
+
+        async def __call__(self, request: httpx.Request) -> httpx.Response:
+            self.asking.append("logprobs" in json.loads(request.content or b"{}"))
+            self.kinds.append(set(self.asking))
+            answer = await super().__call__(request)
+            self.asking.pop()
+            return answer
+
+        asking: list[bool] = field(default_factory=list)
+
+    engine = Batches(pause=0.001)
+    await checked(bench, bench.lab(engine, max_tokens=4), bench.many(32))
+    assert {True} in engine.kinds
+    assert {False} in engine.kinds
+    assert {True, False} not in engine.kinds
 
 
 @pytest.mark.parametrize("kind", ["bare_faults", "cold_faults"])
@@ -119,7 +140,7 @@ async def test_a_fault_that_some_requests_alone_meet_is_found(bench: Bench, kind
     assert outcome.verdict.word == "fail"
     assert outcome.classes.counts["material"] == 40
     pairs = Counter(case["pair"] for case in outcome.as_json()["cases"])
-    assert pairs == ({"streamed": 40} if kind == "bare_faults" else {"cross": 20, "streamed": 20})
+    assert pairs == ({"streamed": 40} if kind == "bare_faults" else {"cross": 24, "streamed": 16})
 
 
 async def test_a_planted_token_is_found_at_its_index(bench: Bench) -> None:
