@@ -1,21 +1,28 @@
 """Which packages' code counts, of all that an engine has loaded."""
 
+import sysconfig
 from importlib import metadata
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from specdeck.engine.fingerprint.package_code import choose_packages
 
+STDLIB = sysconfig.get_path("stdlib")
 LOADED = {
     name: f"/v/{name}" for name in ("vllm", "torch", "house_plugin", "specdeck", "sitecustomize")
-} | {"made": "/cache/made.py", "_rules": "/v/_rules.so", "jar": "/v/torch/_vendor/jar"}
+} | {
+    "made": "/cache/made.so", "_rules": "/v/_rules.so", "jar": "/v/torch/_vendor/jar",
+    "transformers_modules": "/hf/transformers_modules", "_built": f"{STDLIB}/_built.py",
+}  # fmt: skip
 
 
-def _hold(points: list[metadata.EntryPoint], files: list[str], named: str = "") -> Any:
-    paths = [PurePosixPath(name) for name in files]
+def _hold(points: list[metadata.EntryPoint], **texts: str) -> Any:
     return SimpleNamespace(
-        entry_points=points, files=paths, read_text=lambda _: named, locate_file=lambda _: "/v"
+        entry_points=points,
+        files=None,
+        read_text=lambda name: texts.get(name.partition(".")[0]),
+        locate_file=lambda _: "/v",
     )
 
 
@@ -27,13 +34,15 @@ def test_vllm_its_plugins_and_what_no_distribution_has_brought_count() -> None:
         metadata.EntryPoint("tool", "torch.run:main", "console_scripts"),
     ]
     brought = ["vllm/a.py", "torch/_vendor/jar/a.py", "house_plugin/register.py", "_rules.abi3.so"]
-    installed = [_hold(points, brought), _hold([], [], "specdeck\n")]
-    loaded = LOADED | {"house_patch": "/v/house_patch.py"}
+    record = "\n".join(f"{path},sha256=x,5" for path in brought)
+    installed = [_hold(points, RECORD=record), _hold([], top_level="specdeck\n")]
+    loaded = LOADED | {"house_patch": "/off/house_patch.py", "_house": "/v/_house.so"}
     named = {"house_rules": "/h/house_rules.py"}
     assert choose_packages(
-        loaded, named, search=["/v", "/v/torch/_vendor"], installed=installed
+        loaded, named, search=["/v", "/v/torch/_vendor", "/hf", STDLIB], installed=installed
     ) == {
-        "house_patch": Path("/v/house_patch.py"),
+        "_house": Path("/v/_house.so"),
+        "house_patch": Path("/off/house_patch.py"),
         "house_plugin": Path("/v/house_plugin"),
         "house_rules": Path("/h/house_rules.py"),
         "sitecustomize": Path("/v/sitecustomize"),
