@@ -64,13 +64,14 @@ def case_page(
         "`choices[0].token_ids`."
     )  # fmt: skip
     near = data["near_tie"]
+    seen = data["streamed"]["mismatches"] if streamed and not retold else data["mismatches"]
     return f"""# {title}
 
 {escape_markdown(case_line(case))}
 
 {_arms(data)}
 
-Seen in {data["mismatches"]} of {data["prompts"]} prompts; the reference differs from itself in \
+Seen in {seen} of {data["prompts"]} prompts; the reference differs from itself in \
 {data["noise_floor"]["mismatches"]} of {data["noise_floor"]["pairs"]}. Margins up to \
 {near["threshold"]:.3g} count as near ties (resolution {near["resolution"]:.3g}).
 

@@ -151,6 +151,11 @@ class Outcome:
             "ci95": list(rate.ci95) if rate.of else None,
             "bounds95": list(rate.bounds95) if rate.of else None,
             "exact_rate": None if rate.rate is None else 1 - rate.rate,
+            "streamed": {
+                "pairs": totals.streamed.of,
+                "mismatches": totals.streamed.count,
+                **totals.streamed.as_json(),
+            },
             "max_mismatch": self.threshold,
             "prompts_wanted": self.verdict.prompts_wanted,
             "excess": None if self.excess is None else self.excess.as_json(self.threshold),

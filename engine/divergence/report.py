@@ -186,6 +186,9 @@ def _lines(data: Data) -> Iterator[tuple[str, str]]:
         f"{_rate(data['mismatches'], data['prompts'], data)}, "
         f"threshold {format_percent(data['max_mismatch'])}",
     )
+    if (streamed := data["streamed"])["mismatches"]:
+        said = _rate(streamed["mismatches"], streamed["pairs"], streamed)
+        yield "streamed", f"{said}, asked for without log-probabilities"
     yield (
         "noise floor",
         f"{_rate(floor['mismatches'], floor['pairs'], floor)} of the reference against itself,"

@@ -231,6 +231,9 @@ class Totals:
     """Answered by both arms."""
     refused: Count = 0
     mismatches: Count = 0
+    """Prompts whose whole answers have other tokens, text or end."""
+    streamed_mismatches: Count = 0
+    """Those whose streamed answers have other tokens."""
     with_tools: Count = 0
     tool_mismatches: Count = 0
     """Prompts with tools whose calls differ in name or arguments."""
@@ -282,6 +285,8 @@ class Totals:
         has_tools = answers.prompt.has_tools
         self.prompts += 1
         self.mismatches += cross is not None
+        streamed = answers.streamed
+        self.streamed_mismatches += streamed is not None and not streamed.stream_only
         self.structural += bool(cross and cross.structure)
         self.with_tools += has_tools
         self.tool_mismatches += bool(has_tools and cross and cross.structure)
@@ -360,6 +365,11 @@ class Totals:
     def cross(self) -> Rate:
         """Serving against reference."""
         return Rate(self.mismatches, self.prompts)
+
+    @property
+    def streamed(self) -> Rate:
+        """Prompts whose streamed answers have other tokens."""
+        return Rate(self.streamed_mismatches, self.prompts)
 
     @property
     def floor(self) -> Rate:

@@ -18,7 +18,9 @@ from tests.support.checks import finish_check
 from tests.support.completion_engine import CompletionEngine, Fault
 
 from specdeck.engine.divergence import report
+from specdeck.engine.divergence.bundle import case_page
 from specdeck.engine.divergence.outcome import Outcome
+from specdeck.engine.divergence.requests import RequestSettings
 from specdeck.engine.divergence.runner import CheckProgress, Found
 from specdeck.engine.errors import EngineError, Unsupported, UsageError
 from specdeck.engine.operations.check import begin_run
@@ -136,10 +138,19 @@ async def test_a_fault_that_some_requests_alone_meet_is_found(bench: Bench, kind
     faults = {f"prompt {n}": bench.fault(3, margin=3.0, honest=False) for n in range(1, 41)}
     engine = bench.engine()
     getattr(engine, kind).update(faults)
-    outcome = await checked(bench, bench.lab(engine, max_tokens=6), bench.many(40))
+    prompts = bench.many(40)
+    outcome = await checked(bench, bench.lab(engine, max_tokens=6), prompts)
     assert outcome.verdict.word == "fail"
     assert outcome.classes.counts["material"] == 40
     pairs = Counter(case["pair"] for case in outcome.as_json()["cases"])
+    data = outcome.as_json()
+    seen = data["mismatches"], data["streamed"]["mismatches"]
+    assert seen == ((0, 40) if kind == "bare_faults" else (24, 16))
+    (line,) = [one for one in report.check_lines(data) if one.startswith("streamed ")]
+    assert f"{seen[1]} of 40 (" in line
+    (*_, case), (*_, prompt) = (one for one in data["cases"] if one["pair"] == "streamed"), prompts
+    page = case_page(data, case, prompt, RequestSettings(), keyed=False)
+    assert f"Seen in {seen[1]} of 40 prompts" in page
     assert pairs == ({"streamed": 40} if kind == "bare_faults" else {"cross": 24, "streamed": 16})
 
 
