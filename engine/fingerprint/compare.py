@@ -15,6 +15,7 @@ from specdeck.engine.fingerprint.behaviour import (
 )
 from specdeck.engine.fingerprint.digest import canonical
 from specdeck.engine.fingerprint.fingerprint import Fingerprint
+from specdeck.engine.fingerprint.name import FACTS_OF_FILES
 from specdeck.engine.text import format_value
 
 Kind = Literal["changed", "added", "removed"]
@@ -255,6 +256,8 @@ def _unknown_reasons(
     old, new = set(before.unread), set(after.unread)
     apart = [one for one in after.unread if one not in old]
     apart += [one for one in before.unread if one not in new]
+    # Where no file was read on either side, whatever makes answers may be another.
+    apart += [one for one in after.unread if one in old and one.fact == FACTS_OF_FILES]
     yield from (one.line() for one in apart)
     if before.partial != after.partial and not apart:
         yield "one of the names is of facts that are not all known"

@@ -1,8 +1,8 @@
 """Reads what takes long to read, in a process beside the engine: models, libraries and code.
 
 Parsing a tokenizer or hashing weights in one of the engine's own threads would hold its
-interpreter again and again. `python -m specdeck.engine.fingerprint.gather` takes one JSON
-object on stdin and writes JSON lines: progress, and at last the result.
+interpreter again and again. `python -m specdeck.engine.fingerprint.gather FD` takes one JSON
+object on stdin and writes JSON lines to that descriptor: progress, and at last the result.
 """
 
 from __future__ import annotations
@@ -230,20 +230,20 @@ def reason(error: Exception) -> str:
 
 
 def main() -> None:
-    """One request on stdin, lines of JSON on stdout."""
+    """One request on stdin, lines of JSON on the descriptor that is the first argument."""
     with suppress(OSError):
         os.nice(NICENESS)
     request = json.loads(sys.stdin.readline())
     cache = request.get("cache")
-    gatherer = Gatherer(Digests(Path(cache) if cache else None), os.environ, _line)
     # The reader is the engine: when it has gone, the pipe is closed and this ends.
-    with suppress(BrokenPipeError):
-        _line({"result": gatherer.gather(request)})
+    with suppress(BrokenPipeError), open(int(sys.argv[1]), "w", encoding="utf-8") as answers:
 
+        def tell(value: dict[str, Any]) -> None:
+            answers.write(json.dumps(value) + "\n")
+            answers.flush()
 
-def _line(value: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(value) + "\n")
-    sys.stdout.flush()
+        gatherer = Gatherer(Digests(Path(cache) if cache else None), os.environ, tell)
+        tell({"result": gatherer.gather(request)})
 
 
 if __name__ == "__main__":

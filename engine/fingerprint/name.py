@@ -19,6 +19,8 @@ SCHEMA = "sd1"
 
 Layer = Literal["build", "path", "behaviour"]
 LETTERS: dict[Layer, str] = {"build": "b", "path": "p", "behaviour": "x"}
+FACTS_OF_FILES = "model, runtime"
+"""What is named as unknown where all that is read from files could not be."""
 
 _NAME = re.compile(rf"{SCHEMA}:([bpx])(~?)[0-9a-f]{{16}}")
 _PIN = re.compile(r"\+k([0-9]{1,9})$")

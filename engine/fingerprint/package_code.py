@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import inspect
+import os
 import sysconfig
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from importlib import metadata
@@ -116,5 +117,6 @@ def digest_code(place: Path, files: Iterable[Path], read: Read = lambda _: None)
         return sha256(place, read)
     digest = hashlib.sha256()
     for path in files:
-        digest.update(f"{path.relative_to(place).as_posix()}\0{sha256(path, read)}\n".encode())
+        name = os.fsencode(path.relative_to(place))
+        digest.update(name + f"\0{sha256(path, read)}\n".encode())
     return digest.hexdigest()

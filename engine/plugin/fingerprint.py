@@ -25,7 +25,7 @@ import sys
 import threading
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from importlib import import_module
 from pathlib import Path
@@ -34,7 +34,7 @@ from typing import Any
 from specdeck import __version__
 from specdeck.engine.files import open_file
 from specdeck.engine.fingerprint.digest import cache_file
-from specdeck.engine.fingerprint.name import compute_name
+from specdeck.engine.fingerprint.name import FACTS_OF_FILES, compute_name
 from specdeck.engine.fingerprint.secrecy import MASK, name_items, name_values, redact
 from specdeck.engine.fingerprint.secret_names import drop_secrets, is_secret
 from specdeck.engine.fingerprint.sources import numeric_variables, parse_mapped_libraries, text
@@ -221,7 +221,7 @@ def _commit() -> str | None:
 OnName = Callable[[str], None]
 """Called with the path's name whenever it moved."""
 
-PENDING = {"fact": "model, runtime", "reason": "being read"}
+PENDING = {"fact": FACTS_OF_FILES, "reason": "being read"}
 
 
 class Identity:
@@ -378,7 +378,7 @@ def identify(core: Any, build: Build, instance: str) -> tuple[Identity, Board | 
     known = config_facts(getattr(core, "vllm_config", None), build)
     lost = [gap for loss in _READ_BY for gap in by_loss(build.gaps).get(loss, ())]
     if lost:
-        unread = [{"fact": "model, runtime", "reason": describe_gaps(lost, build.vllm)}]
+        unread = [{"fact": FACTS_OF_FILES, "reason": describe_gaps(lost, build.vllm)}]
         found = Identity(known, complete=False, on_name=board.write if board else lambda _: None)
         found.complete({}, unread)
         found.note({"finished": True})
@@ -443,7 +443,7 @@ def learn(identity: Identity, request: Mapping[str, Any], held_ms: float) -> Non
         if not isinstance(error, OSError | ValueError | EOFError):
             why = f"{type(error).__name__}: {why}"
         reason = f"the reading process failed: {why[:120]}"
-        identity.complete({}, [{"fact": "model, runtime", "reason": reason}])
+        identity.complete({}, [{"fact": FACTS_OF_FILES, "reason": reason}])
         note({"finished": True})
         return
     identity.complete(facts, unread)
@@ -452,20 +452,39 @@ def learn(identity: Identity, request: Mapping[str, Any], held_ms: float) -> Non
 
 
 def read_beside(request: Mapping[str, Any], on_progress: OnProgress) -> dict[str, Any]:
-    """The result of the reading process; raises EOFError when it ends without one."""
-    with subprocess.Popen(
-        [sys.executable, "-P", "-m", _READER],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env=drop_secrets(os.environ),
-    ) as reader:
+    """The result of the reading process; raises EOFError when it ends without one.
+
+    It answers through a pipe of its own: what Python imports at its start may print.
+    """
+    answers, answering = os.pipe()
+    with open(answers, encoding="utf-8") as lines:
+        try:
+            reader = subprocess.Popen(
+                [sys.executable, "-P", "-m", _READER, str(answering)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                pass_fds=[answering],
+                env=drop_secrets(os.environ),
+            )
+        finally:
+            os.close(answering)
+        return _follow(reader, request, lines, on_progress)
+
+
+def _follow(
+    reader: subprocess.Popen[str],
+    request: Mapping[str, Any],
+    lines: Iterable[str],
+    on_progress: OnProgress,
+) -> dict[str, Any]:
+    """Asks the reading process, and hears its `lines` up to the result."""
+    with reader:
         assert reader.stdin is not None
-        assert reader.stdout is not None
         reader.stdin.write(json.dumps(request) + "\n")
         reader.stdin.close()
-        for line in reader.stdout:
+        for line in lines:
             message = json.loads(line)
             if "result" in message:
                 found: dict[str, Any] = message["result"]

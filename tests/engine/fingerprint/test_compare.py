@@ -98,6 +98,14 @@ def test_partial_and_full_are_never_the_same(fingerprints: Any) -> None:
     assert compare(part, part).lines() == ["nothing changed, as far as it is known"]
 
 
+def test_nothing_is_the_same_where_no_file_was_read_on_either_side(fingerprints: Any) -> None:
+    failed = Unread("model, runtime", "the reading process failed: it ended")
+    found = compare(*[fingerprints.seen(unread=(failed,))] * 2)
+    assert [kind for kind, _ in found.verdicts] == ["unknown"]
+    assert "the reading process failed" in found.lines()[0]
+    assert not found.same
+
+
 def test_a_known_change_is_said_although_another_fact_is_unknown(fingerprints: Any) -> None:
     unread = (Unread("model.draft.weights", "Permission denied"),)
     part = fingerprints.seen(

@@ -268,6 +268,12 @@ def test_a_replaced_library_file_is_noticed(tmp_path: Path) -> None:
     assert before != after
 
 
+def test_a_package_may_have_files_of_any_name(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"caf\xe9.py")).write_text("one")
+    found = Gatherer(Digests(None), {}).gather({"named": {"house": str(tmp_path)}})
+    assert set(found["runtime"]["code"]) == {"house"}
+
+
 def test_an_edited_package_moves_the_runtime(tmp_path: Path) -> None:
     package = tmp_path / "vllm"
     (package / "v1").mkdir(parents=True)

@@ -153,6 +153,16 @@ def test_the_reading_process_answers_and_says_how_far_it_is(
     assert said == [{"bytes": 10, "total_bytes": 10, "file": "model.safetensors"}]
 
 
+def test_what_python_prints_as_it_starts_is_no_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('patched'); print('{}', end='')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    said: list[Any] = []
+    assert read_beside({}, said.append)["unread"] == []
+    assert said == []
+
+
 def test_a_reading_process_that_dies_leaves_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fingerprint, "_READER", "specdeck.no_such_module")
     identity = Identity({}, complete=False)
