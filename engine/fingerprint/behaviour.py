@@ -13,7 +13,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from specdeck.engine.fingerprint.name import compute_name
 from specdeck.engine.fingerprint.partings import Answers, find_partings
@@ -45,6 +45,11 @@ _MOST_MORE = 40
 
 _MOST_SEEN = 1_000_000
 """Answers of one kind that a pin may claim."""
+_MOST_RUNS, _MOST_ARMS, _MOST_PROBES = 100, 8, 100
+"""That a pin may claim: a comparison reckons with every answer."""
+_WIDEST = 1e6
+"""Nats that a log-probability or noise of a pin may have."""
+_LAST_TOKEN = 2**31
 
 Probe = tuple[str, int]
 """One of an arm: the arm and the number of the probe."""
@@ -182,16 +187,21 @@ class Behaviour:
         """What `as_json` wrote; raises KeyError, TypeError or ValueError on nonsense."""
         arms = {
             str(arm): tuple(
-                ProbeAnswer(tuple(map(int, a["tokens"])), tuple(map(float, a["logprobs"])))
+                ProbeAnswer(
+                    _read_tokens(a["tokens"]),
+                    tuple(_bound(float(x), -_WIDEST, _WIDEST) for x in a["logprobs"]),
+                )
                 for a in answers
             )
             for arm, answers in data["arms"].items()
         }
+        _bound(len(arms), 0, _MOST_ARMS)
+        _bound(max(map(len, arms.values()), default=0), 0, _MOST_PROBES)
         return cls(
             arms,
-            int(data["runs"]),
-            float(data["agreement"]),
-            float(data["noise"]),
+            _bound(int(data["runs"]), 0, _MOST_RUNS),
+            _bound(float(data["agreement"]), 0, 1),
+            _bound(float(data["noise"]), 0, _WIDEST),
             tuple(map(str, data["missing"])),
             int(data["probe_set"]),
             {
@@ -209,8 +219,22 @@ def _read_seen(answer: Mapping[str, Any]) -> Answers:
         count = int(one["seen"])
         if not 0 < count <= _MOST_SEEN:
             raise ValueError(f"an answer was seen {count} times")
-        found[tuple(map(int, one["tokens"]))] += count
+        found[_read_tokens(one["tokens"])] += count
     return found
+
+
+def _read_tokens(values: Iterable[Any]) -> tuple[int, ...]:
+    return tuple(_bound(int(value), 0, _LAST_TOKEN) for value in values)
+
+
+_Number = TypeVar("_Number", int, float)
+
+
+def _bound(value: _Number, least: float, most: float) -> _Number:
+    """`value`; raises ValueError where it is no number from `least` to `most`."""
+    if not least <= value <= most:
+        raise ValueError(f"{value} is not between {least:g} and {most:g}")
+    return value
 
 
 def step(noise: float) -> float:
@@ -361,14 +385,20 @@ def explain_lost_agreement(before: Behaviour, after: Behaviour) -> str | None:
         return None
     were, are = (round((1 - one.agreement) * one.asked) for one in (before, after))
     apart, of = were + are, before.asked + after.asked
-    ways = (
-        math.comb(apart, count) * math.comb(of - apart, after.asked - count)
-        for count in range(are, min(apart, after.asked) + 1)
+    all_ways = _log_comb(of, after.asked)
+    chances = (
+        math.exp(_log_comb(apart, n) + _log_comb(of - apart, after.asked - n) - all_ways)
+        for n in range(max(are, after.asked - of + apart), min(apart, after.asked) + 1)
     )
-    if sum(ways) / math.comb(of, after.asked) > _BY_CHANCE:
+    if sum(chances) > _BY_CHANCE:
         return None
     agree = f"{after.agreement:.1%} of answers agree over {after.runs} runs"
     return f"{agree}, {before.agreement:.1%} did".replace("%", " %")
+
+
+def _log_comb(of: int, chosen: int) -> float:
+    """The natural logarithm of `math.comb`, in as much time for large numbers as for small."""
+    return math.lgamma(of + 1) - math.lgamma(chosen + 1) - math.lgamma(of - chosen + 1)
 
 
 def explain_incomparable(before: Behaviour, after: Behaviour) -> Iterator[str]:

@@ -164,7 +164,7 @@ def _knobs(live: Mapping[str, Any]) -> str:
 def _behaviour(seen: Fingerprint, key: str) -> str:
     behaviour = seen.behaviour
     if behaviour is None:
-        return f"not tried; {key} asks 16 probes on both arms"
+        return f"not tried; {key} asks 16 probes on every arm"
     agree = f"{percent(behaviour.agreement, 1)} agree over {behaviour.runs} runs"
     return f"{agree}, step {behaviour.step:g} nats"
 

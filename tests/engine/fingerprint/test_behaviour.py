@@ -1,7 +1,10 @@
 """The third layer: still over repetitions, moved by kernels."""
 
+import math
 import random
+import time
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -216,3 +219,43 @@ def test_an_engine_with_close_calls_behaves_as_it_did(repeat: float) -> None:
         assert {("serving", 0), ("serving", 1)} & {
             (one.arm, one.probe) for one in moved_probes(pin, later)
         }
+
+
+@pytest.mark.parametrize(
+    "claimed",
+    [
+        {"runs": -1}, {"runs": 10**9}, {"agreement": -5.0}, {"agreement": 5.0},
+        {"agreement": math.inf}, {"agreement": math.nan}, {"noise": math.inf}, {"noise": -1.0},
+        {"arms": {"serving": [{"tokens": [1], "logprobs": [-1e308]}]}},
+        {"arms": {"serving": [{"tokens": [-1], "logprobs": [-1.0]}]}},
+        {"arms": {"serving": [{"tokens": [1], "logprobs": [-1.0]}] * 101}},
+        {"arms": {f"a{n}": [] for n in range(9)}},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_pin_that_claims_what_cannot_be_is_nonsense(claimed: dict[str, Any]) -> None:
+    data = settle({"serving": [[ProbeAnswer((1,), (-0.5,))]] * 3}, ()).as_json()
+    assert Behaviour.from_json(data)
+    with pytest.raises(ValueError, match="is not between"):
+        Behaviour.from_json(data | claimed)
+
+
+def test_lost_agreement_is_told_of_the_largest_pins_that_there_may_be() -> None:
+    once = {f"a{n}": (ProbeAnswer((1,), (-0.1,)),) * 100 for n in range(8)}
+    pins = [Behaviour(once, 100, agreement, 0.0) for agreement in (0.5, 0.4)]
+    began = time.process_time()
+    assert explain_lost_agreement(*pins)
+    assert time.process_time() - began < 30.0
+
+
+def test_the_chance_of_lost_agreement_is_fishers() -> None:
+    def chance(before: int, after: int) -> float:
+        ways = (math.comb(before + after, n) * math.comb(96 - before - after, 48 - n)
+                for n in range(after, min(before + after, 48) + 1))  # fmt: skip
+        return sum(ways) / math.comb(96, 48)
+
+    once = {"serving": (ProbeAnswer((1,), (-0.1,)),) * 16}
+    for before in range(0, 48, 5):
+        for after in range(48):
+            sides = (Behaviour(once, 3, 1 - apart / 48, 0.0) for apart in (before, after))
+            assert (explain_lost_agreement(*sides) is None) == (chance(before, after) > 0.001)
