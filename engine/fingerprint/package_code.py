@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import inspect
 import os
 import sysconfig
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -26,35 +25,44 @@ user ever had: that of the engine's is among the facts of its models."""
 
 
 def choose_packages(
+    loaded: Mapping[str, str], named: Mapping[str, str], *, search: Iterable[str]
+) -> dict[str, Path]:
+    """The packages whose code makes an engine's answers, by name with their file or folder.
+
+    `loaded` are those that its processes have loaded, `named` those of classes that vLLM was given
+    by name. Of the loaded ones vLLM and its plugins count, and house code on or off the `search`
+    path, see `choose_house`.
+    """
+    installed = list(metadata.distributions())
+    names = (*_ALWAYS, *_list_plugins(installed))
+    chosen = {name: Path(loaded[name]) for name in names if name in loaded}
+    chosen |= choose_house(loaded, search=search, installed=installed)
+    chosen |= {name: Path(place) for name, place in named.items()}
+    return {name: chosen[name] for name in sorted(chosen) if name not in _ELSEWHERE}
+
+
+def choose_house(
     loaded: Mapping[str, str],
-    named: Mapping[str, str],
     *,
     search: Iterable[str],
     installed: Iterable[metadata.Distribution] | None = None,
 ) -> dict[str, Path]:
-    """The packages whose code makes an engine's answers, by name with their file or folder.
+    """What no `installed` distribution (of this process where none are given) has brought of
+    `loaded`: no version says anything of it.
 
-    `loaded` are those that its process has loaded, `named` those of classes that vLLM was given by
-    name. Of the loaded ones vLLM and its plugins count, and what no `installed` distribution (of
-    this process where none are given) has brought: a version says nothing of that. A library
-    counts where it lies in a folder of the `search` path: elsewhere it is what a compiler has made.
+    Python's own does not count, and a library only where it lies in a folder of the `search` path:
+    elsewhere it is what a compiler has made.
     """
-    found = list(metadata.distributions() if installed is None else installed)
-    files = [path for one in found for path in _list_files(one)]
-    brought = {_name_package(path) for _, path in files}
-    brought.update(name for one in found for name in _list_names(one))
+    brought = _Brought(metadata.distributions() if installed is None else installed)
     python = {Path(sysconfig.get_path(one)) for one in ("stdlib", "platstdlib")}
     folders = set(map(Path, search)) - python
-    house = (
-        name
+    return {
+        name: Path(place)
         for name, place in loaded.items()
-        if name not in brought
+        if name not in _ELSEWHERE
         and _is_source(Path(place), folders, python)
-        and not _is_carried(place, files)
-    )
-    names = (*_ALWAYS, *_list_plugins(found), *house)
-    chosen = {name: loaded[name] for name in names if name in loaded} | dict(named)
-    return {name: Path(chosen[name]) for name in sorted(chosen) if name not in _ELSEWHERE}
+        and not brought.has(name, place)
+    }
 
 
 def _is_source(place: Path, folders: Collection[Path], python: Collection[Path]) -> bool:
@@ -62,35 +70,36 @@ def _is_source(place: Path, folders: Collection[Path], python: Collection[Path])
     return place.parent in folders or not (place.suffix == ".so" or place.parent in python)
 
 
-def _list_files(distribution: metadata.Distribution) -> Iterator[tuple[str, str]]:
-    """The folder that a distribution lies in, and each of its files within."""
-    root = str(distribution.locate_file(""))
-    record = distribution.read_text("RECORD")
-    # Python's own reader of it takes seconds for an environment.
-    rows = (
-        csv.reader(record.splitlines()) if record else ((str(p),) for p in distribution.files or ())
-    )
-    for row in rows:
-        yield root, row[0]
+class _Brought:
+    """What distributions have brought: by place, as another file may bear a name of theirs."""
 
+    def __init__(self, installed: Iterable[metadata.Distribution]) -> None:
+        self._files: list[str] = []
+        self._tops: set[str] = set()
+        self._unlisted: set[tuple[str, str]] = set()
+        """Folder and name of the packages of those that list no files."""
+        for distribution in installed:
+            root = os.path.realpath(str(distribution.locate_file("")))
+            record = distribution.read_text("RECORD")
+            if record is None:
+                names = (distribution.read_text("top_level.txt") or "").split()
+                self._unlisted.update((root, name) for name in names)
+                continue
+            # `distribution.files` takes seconds for an environment.
+            for path, *_ in csv.reader(record.splitlines()):
+                self._files.append(f"{root}/{path}")
+                self._tops.add(f"{root}/{path.partition('/')[0]}")
 
-def _name_package(path: str) -> str:
-    """What is imported by it, where anything is."""
-    folder, slash, _ = path.partition("/")
-    return folder if slash else inspect.getmodulename(path) or ""
-
-
-def _list_names(distribution: metadata.Distribution) -> list[str]:
-    return (distribution.read_text("top_level.txt") or "").split()
-
-
-def _is_carried(place: str, files: Iterable[tuple[str, str]]) -> bool:
-    """Whether a distribution has it within, as `setuptools/_vendor` has packages of others."""
-    for root, path in files:
-        whole = f"{root}/{path}"
-        if whole == place or whole.startswith(f"{place}/"):
-            return True
-    return False
+    def has(self, name: str, place: str) -> bool:
+        """Whether the package `name` at `place` is theirs, or is one that theirs carries, as
+        `setuptools/_vendor` does."""
+        for one in {place, os.path.realpath(place)}:
+            if one in self._tops or (os.path.dirname(one), name) in self._unlisted:
+                return True
+            within = f"{one}/"
+            if any(path == one or path.startswith(within) for path in self._files):
+                return True
+        return False
 
 
 def _list_plugins(installed: Iterable[metadata.Distribution]) -> Iterator[str]:

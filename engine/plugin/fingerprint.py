@@ -389,8 +389,9 @@ def identify(core: Any, build: Build, instance: str) -> tuple[Identity, Board | 
     request = {
         **sources(core.vllm_config),
         "libraries": worker.get("libraries", []),
-        "loaded": find_packages(),
-        "search": find_search_path(),
+        # A worker in this process has loaded the same.
+        "loaded": {**worker.get("loaded", {}), **find_packages()},
+        "search": [*worker.get("search", ()), *find_search_path()],
         "named": find_named(_name_given_code(core.vllm_config)),
         "cache": _digest_cache(),
     }
@@ -516,11 +517,14 @@ def _board(instance: str) -> Board | None:
 
 
 def worker_facts(worker: Any) -> dict[str, Any]:
-    """Facts and the paths of mapped libraries; called once, after the engine warmed up."""
+    """Facts, the paths of mapped libraries and of loaded packages; called once, after the engine
+    warmed up."""
     return {
         "device": {**_torch(), **_device()},
         "attention": attention_backends(worker),
         "libraries": parse_mapped_libraries(text("/proc/self/maps") or ""),
+        "loaded": find_packages(),
+        "search": find_search_path(),
     }
 
 

@@ -1,5 +1,5 @@
-"""Where the Python packages lie that this process has loaded: in the engine core's, those whose
-code makes its answers.
+"""Where the Python packages lie that this process has loaded: in the engine core's, a worker's and
+an API server's, those whose code makes an engine's answers.
 
 Which of them count is chosen where they are read, in a process beside the engine's.
 """
@@ -21,7 +21,8 @@ def find_packages() -> dict[str, str]:
         if "." in name or name in sys.stdlib_module_names:
             continue
         spec = getattr(module, "__spec__", None)
-        if getattr(spec, "name", None) != name:  # another name of it, or what was started
+        # Of another name is an alias, and what the process was started with.
+        if not isinstance(spec, ModuleSpec) or spec.name != name:
             continue
         if (place := _find_place(spec)) is not None:
             found[name] = place

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from specdeck.engine.fingerprint.digest import sha256
-from specdeck.engine.fingerprint.package_code import digest_code, list_code
+from specdeck.engine.fingerprint.package_code import choose_house, digest_code, list_code
 from specdeck.engine.plugin.fingerprint import plain
-from specdeck.engine.plugin.loaded_code import find_named
+from specdeck.engine.plugin.loaded_code import find_named, find_packages, find_search_path
 
 _SETTINGS = (
     "chat_template_content_format", "trust_request_chat_template", "trust_request_mm_kwargs",
@@ -42,10 +42,14 @@ def read_serving_facts(args: Any) -> tuple[dict[str, Any], Unread]:
         name: value for name in _SETTINGS if (value := plain(getattr(args, name, None))) is not None
     }
     # Each by itself: a name behind one such as `auth.verify_token` is no secret of that name.
-    if middleware := getattr(args, "middleware", None):
+    middleware = getattr(args, "middleware", None)
+    if middleware:
         found["middleware"] = [plain(one) for one in middleware]
-        if code := _read_code(find_named(middleware), unread):
-            found["middleware_code"] = code
+    # With what this server alone has loaded, such as the modules that a middleware imports.
+    house = choose_house(find_packages(), search=find_search_path())
+    named = {name: Path(place) for name, place in find_named(middleware).items()}
+    if code := _read_code(house | named, unread):
+        found["code"] = code
     if template := getattr(args, "chat_template", None):
         _put(found, unread, "chat_template", lambda: _digest_template(template))
     for name in ("tool_parser_plugin", "reasoning_parser_plugin"):
@@ -67,14 +71,12 @@ def _put(
         unread.append({"fact": f"serving.{under}{name}", "reason": error.strerror or str(error)})
 
 
-def _read_code(packages: Mapping[str, str], unread: Unread) -> dict[str, Any]:
+def _read_code(packages: Mapping[str, Path], unread: Unread) -> dict[str, Any]:
     """Digests of packages by their names; vLLM's own is a fact of its own, and so is specdeck."""
     found: dict[str, Any] = {}
-    for name, place in packages.items():
-        if name not in ("vllm", "specdeck"):
-            path = Path(place)
-            read = partial(digest_code, path, list_code(path))
-            _put(found, unread, name, read, under="middleware_code.")
+    for name in sorted(packages.keys() - {"vllm", "specdeck"}):
+        read = partial(digest_code, packages[name], list_code(packages[name]))
+        _put(found, unread, name, read, under="code.")
     return found
 
 

@@ -6,45 +6,54 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from specdeck.engine.fingerprint.package_code import choose_packages
+import pytest
+
+from specdeck.engine.fingerprint.package_code import choose_house, choose_packages
 
 STDLIB = sysconfig.get_path("stdlib")
 LOADED = {
     name: f"/v/{name}" for name in ("vllm", "torch", "house_plugin", "specdeck", "sitecustomize")
 } | {
-    "made": "/cache/made.so", "_rules": "/v/_rules.so", "jar": "/v/torch/_vendor/jar",
+    "made": "/cache/made.so", "_rules": "/v/_rules.abi3.so", "jar": "/v/torch/_vendor/jar",
     "transformers_modules": "/hf/transformers_modules", "_built": f"{STDLIB}/_built.py",
+    "debian": "/v/debian.py",
+    "house_patch": "/off/house_patch.py", "_house": "/v/_house.so", "six": "/off/six.py",
 }  # fmt: skip
+RECORD = ["vllm/a.py", "torch/_vendor/jar/a.py", "house_plugin/register.py", "_rules.abi3.so",
+          "six.py", "specdeck/a.py"]  # fmt: skip
+POINTS = [
+    metadata.EntryPoint("house", "house_plugin.register:go", "vllm.general_plugins"),
+    metadata.EntryPoint("specdeck", "specdeck.engine.plugin:go", "vllm.general_plugins"),
+    metadata.EntryPoint("left_out", "other_plugin:go", "vllm.general_plugins"),
+    metadata.EntryPoint("tool", "torch.run:main", "console_scripts"),
+]
 
 
 def _hold(points: list[metadata.EntryPoint], **texts: str) -> Any:
     return SimpleNamespace(
         entry_points=points,
-        files=None,
         read_text=lambda name: texts.get(name.partition(".")[0]),
         locate_file=lambda _: "/v",
     )
 
 
-def test_vllm_its_plugins_and_what_no_distribution_has_brought_count() -> None:
-    points = [
-        metadata.EntryPoint("house", "house_plugin.register:go", "vllm.general_plugins"),
-        metadata.EntryPoint("specdeck", "specdeck.engine.plugin:go", "vllm.general_plugins"),
-        metadata.EntryPoint("left_out", "other_plugin:go", "vllm.general_plugins"),
-        metadata.EntryPoint("tool", "torch.run:main", "console_scripts"),
-    ]
-    brought = ["vllm/a.py", "torch/_vendor/jar/a.py", "house_plugin/register.py", "_rules.abi3.so"]
-    record = "\n".join(f"{path},sha256=x,5" for path in brought)
-    installed = [_hold(points, RECORD=record), _hold([], top_level="specdeck\n")]
-    loaded = LOADED | {"house_patch": "/off/house_patch.py", "_house": "/v/_house.so"}
+def test_vllm_its_plugins_and_what_no_distribution_has_brought_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    record = "\n".join(f"{path},sha256=x,5" for path in RECORD)
+    installed = [_hold(POINTS, RECORD=record), _hold([], top_level="debian\n")]
+    monkeypatch.setattr(metadata, "distributions", lambda: iter(installed))
     named = {"house_rules": "/h/house_rules.py"}
-    assert choose_packages(
-        loaded, named, search=["/v", "/v/torch/_vendor", "/hf", STDLIB], installed=installed
-    ) == {
+    search = ["/v", "/v/torch/_vendor", "/hf", STDLIB]
+    house = {
         "_house": Path("/v/_house.so"),
         "house_patch": Path("/off/house_patch.py"),
+        "sitecustomize": Path("/v/sitecustomize"),
+        "six": Path("/off/six.py"),
+    }
+    assert choose_house(LOADED, search=search) == house
+    assert choose_packages(LOADED, named, search=search) == house | {
         "house_plugin": Path("/v/house_plugin"),
         "house_rules": Path("/h/house_rules.py"),
-        "sitecustomize": Path("/v/sitecustomize"),
         "vllm": Path("/v/vllm"),
     }

@@ -3,7 +3,7 @@
 import sys
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -36,6 +36,13 @@ def test_a_package_counts_once_it_is_loaded(folder: Path) -> None:
 def test_another_name_of_a_package_is_none(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "hp", import_module("house_plugin"))
     assert "hp" not in find_packages()
+
+
+def test_a_module_whose_spec_is_none_counts_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("house_fake")
+    monkeypatch.setattr(module, "__spec__", SimpleNamespace(name="house_fake"))
+    monkeypatch.setitem(sys.modules, "house_fake", module)
+    assert "house_fake" not in find_packages()
 
 
 def test_a_module_made_in_memory_is_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:

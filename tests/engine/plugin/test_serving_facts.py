@@ -9,8 +9,17 @@ from typing import Any
 
 import pytest
 
+from specdeck.engine.plugin import serving_facts
 from specdeck.engine.plugin.fingerprint import Identity
 from specdeck.engine.plugin.serving_facts import read_serving_facts
+
+
+@pytest.fixture(autouse=True)
+def loaded(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """What the server has loaded, instead of what these tests have."""
+    found: dict[str, str] = {}
+    monkeypatch.setattr(serving_facts, "find_packages", lambda: found)
+    return found
 
 
 def name_build(**args: Any) -> str:
@@ -105,10 +114,19 @@ def test_middleware_counts_by_its_code(tmp_path: Path, monkeypatch: pytest.Monke
     def read(text: str) -> object:
         code.write_text(text)
         found, unread = read_serving_facts(args)
-        assert (set(found["middleware_code"]), unread) == ({"house_middleware"}, [])
-        return found["middleware_code"]
+        assert (set(found["code"]), unread) == ({"house_middleware"}, [])
+        return found["code"]
 
     assert read("one") != read("two")
+
+
+def test_what_a_middleware_imports_counts(tmp_path: Path, loaded: dict[str, str]) -> None:
+    rules = tmp_path / "house_rules.py"
+    loaded |= {"house_rules": write(rules, "one"), "pytest": str(pytest.__path__[0])}
+    before, _ = read_serving_facts(SimpleNamespace())
+    assert set(before["code"]) == {"house_rules"}
+    write(rules, "two")
+    assert read_serving_facts(SimpleNamespace())[0] != before
 
 
 def test_what_cannot_be_read_makes_the_names_partial(tmp_path: Path) -> None:
