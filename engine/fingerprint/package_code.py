@@ -110,10 +110,22 @@ def _list_plugins(installed: Iterable[metadata.Distribution]) -> Iterator[str]:
 
 
 def list_code(place: Path) -> list[Path]:
-    """A module's own file, or all Python files in a package's folder; sorted."""
+    """A module's own file, or all Python files in a package's folder; sorted.
+
+    A linked folder is as good as one in place, and each is read once.
+    """
     if not place.is_dir():
         return [place]
-    return sorted(path for path in place.rglob("*.py") if path.is_file())
+    found, seen = [], set()
+    for folder, within, files in os.walk(place, followlinks=True):
+        within.sort()
+        if (real := os.path.realpath(folder)) in seen:
+            within.clear()
+            continue
+        seen.add(real)
+        paths = (Path(folder, name) for name in files if name.endswith(".py"))
+        found += [path for path in paths if path.is_file()]
+    return sorted(found)
 
 
 def digest_code(place: Path, files: Iterable[Path], read: Read = lambda _: None) -> str:

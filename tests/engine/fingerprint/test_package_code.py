@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from specdeck.engine.fingerprint.package_code import choose_house, choose_packages
+from specdeck.engine.fingerprint.package_code import choose_house, choose_packages, list_code
 
 STDLIB = sysconfig.get_path("stdlib")
 LOADED = {
@@ -57,3 +57,17 @@ def test_vllm_its_plugins_and_what_no_distribution_has_brought_count(
         "house_rules": Path("/h/house_rules.py"),
         "vllm": Path("/v/vllm"),
     }
+
+
+def test_a_linked_folder_of_a_package_is_read_once(tmp_path: Path) -> None:
+    shared, package = tmp_path / "shared", tmp_path / "house"
+    shared.mkdir()
+    package.mkdir()
+    (shared / "rules.py").touch()
+    (package / "__init__.py").touch()
+    (package / "table.json").touch()
+    (package / "gone.py").symlink_to(tmp_path / "gone.py")
+    (package / "sub").symlink_to(shared)
+    (shared / "again").symlink_to(package)
+    names = [path.relative_to(package).as_posix() for path in list_code(package)]
+    assert names == ["__init__.py", "sub/rules.py"]
