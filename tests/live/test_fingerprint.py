@@ -59,6 +59,7 @@ async def wait_for_facts(driver: Driver) -> dict[str, Any]:
 
 
 async def test_every_kind_of_response_carries_the_path_of_that_moment(driver: Driver) -> None:
+    await wait_for_facts(driver)
     before = await driver.state()
     own, path = before["system_fingerprint"], before["fingerprint"]
     assert set((await fingerprints(driver)).values()) == {f"{own}-{path}"}
@@ -71,6 +72,7 @@ async def test_every_kind_of_response_carries_the_path_of_that_moment(driver: Dr
 
 
 async def test_a_pinned_request_says_so(driver: Driver) -> None:
+    await wait_for_facts(driver)
     state = await driver.state()
     expected = f"{state['system_fingerprint']}-{state['fingerprint']}+k0"
     body = {"model": "demo", "max_tokens": 3, "vllm_xargs": {"specdeck_k": 0}, "stream": True}
@@ -83,6 +85,7 @@ async def test_a_pinned_request_says_so(driver: Driver) -> None:
 
 
 async def test_a_lease_that_runs_out_brings_the_name_back(driver: Driver) -> None:
+    await wait_for_facts(driver)
     before = (await driver.state())["fingerprint"]
     await driver.put(k=1, lease_s=0.3)
     assert (await driver.state())["fingerprint"] != before
@@ -94,6 +97,7 @@ async def test_a_lease_that_runs_out_brings_the_name_back(driver: Driver) -> Non
 async def test_an_unmodified_openai_client_passes_and_fails_accordingly(
     driver: Driver, engine: LiveEngine
 ) -> None:
+    await wait_for_facts(driver)
     state = await driver.state()
     expected = f"{state['system_fingerprint']}-{state['fingerprint']}"
     passed = await asyncio.to_thread(asserted, engine.url, expected)
