@@ -10,6 +10,7 @@ import hashlib
 import os
 import sysconfig
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
@@ -79,16 +80,20 @@ class _Brought:
         self._unlisted: set[tuple[str, str]] = set()
         """Folder and name of the packages of those that list no files."""
         for distribution in installed:
-            root = os.path.realpath(str(distribution.locate_file("")))
-            record = distribution.read_text("RECORD")
-            if record is None:
-                names = (distribution.read_text("top_level.txt") or "").split()
-                self._unlisted.update((root, name) for name in names)
-                continue
-            # `distribution.files` takes seconds for an environment.
-            for path, *_ in csv.reader(record.splitlines()):
-                self._files.append(f"{root}/{path}")
-                self._tops.add(f"{root}/{path.partition('/')[0]}")
+            with suppress(OSError, ValueError, csv.Error):  # what others wrote into a list of files
+                self._add(distribution)
+
+    def _add(self, distribution: metadata.Distribution) -> None:
+        root = os.path.realpath(str(distribution.locate_file("")))
+        record = distribution.read_text("RECORD")
+        if record is None:
+            names = (distribution.read_text("top_level.txt") or "").split()
+            self._unlisted.update((root, name) for name in names)
+            return
+        # `distribution.files` takes seconds for an environment.
+        for row in filter(None, csv.reader(record.splitlines())):
+            self._files.append(f"{root}/{row[0]}")
+            self._tops.add(f"{root}/{row[0].partition('/')[0]}")
 
     def has(self, name: str, place: str) -> bool:
         """Whether the package `name` at `place` is theirs, or is one that theirs carries, as
@@ -124,7 +129,7 @@ def list_code(place: Path) -> list[Path]:
             continue
         seen.add(real)
         paths = (Path(folder, name) for name in files if name.endswith(".py"))
-        found += [path for path in paths if path.is_file()]
+        found += [path for path in paths if os.path.isfile(path)]
     return sorted(found)
 
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable
 from importlib import util
 from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import Any
 
 
@@ -18,9 +19,10 @@ def find_packages() -> dict[str, str]:
     """The file or folder of each package and module that is loaded and not Python's own."""
     found = {}
     for name, module in list(sys.modules.items()):
-        if "." in name or name in sys.stdlib_module_names:
+        if "." in name or name in sys.stdlib_module_names or not isinstance(module, ModuleType):
             continue
-        spec = getattr(module, "__spec__", None)
+        # Not by attribute, as one that is loaded when it is first used would be loaded now.
+        spec = object.__getattribute__(module, "__dict__").get("__spec__")
         # Of another name is an alias, and what the process was started with.
         if not isinstance(spec, ModuleSpec) or spec.name != name:
             continue

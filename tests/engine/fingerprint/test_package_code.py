@@ -59,6 +59,14 @@ def test_vllm_its_plugins_and_what_no_distribution_has_brought_count(
     }
 
 
+@pytest.mark.parametrize("record", ["", "\n\n", "a\0b,,", '"', "x" * 200_000 + ",,"])
+def test_a_list_of_files_that_is_none_is_passed_over(record: str) -> None:
+    installed = [_hold([], RECORD=record), _hold([], RECORD="torch/a.py,,")]
+    loaded = {"torch": "/v/torch", "house": "/v/house.py"}
+    found = choose_house(loaded, search=["/v"], installed=installed)
+    assert found == {"house": Path("/v/house.py")}
+
+
 def test_a_linked_folder_of_a_package_is_read_once(tmp_path: Path) -> None:
     shared, package = tmp_path / "shared", tmp_path / "house"
     shared.mkdir()

@@ -1,7 +1,7 @@
 """Where the packages lie whose code makes answers."""
 
 import sys
-from importlib import import_module
+from importlib import import_module, util
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -43,6 +43,21 @@ def test_a_module_whose_spec_is_none_counts_for_nothing(monkeypatch: pytest.Monk
     monkeypatch.setattr(module, "__spec__", SimpleNamespace(name="house_fake"))
     monkeypatch.setitem(sys.modules, "house_fake", module)
     assert "house_fake" not in find_packages()
+
+
+def test_a_module_that_is_loaded_when_it_is_used_is_not_loaded_for_this(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "house_rules.py").write_text("raise OSError('loaded')")
+    spec = util.find_spec("house_rules")
+    assert spec is not None
+    assert spec.loader is not None
+    lazy = util.LazyLoader(spec.loader)
+    module = util.module_from_spec(spec)
+    lazy.exec_module(module)
+    monkeypatch.setitem(sys.modules, "house_rules", module)
+    monkeypatch.setitem(sys.modules, "house_none", None)
+    assert find_packages()["house_rules"] == str(folder / "house_rules.py")
 
 
 def test_a_module_made_in_memory_is_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
