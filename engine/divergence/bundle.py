@@ -9,7 +9,12 @@ from typing import Any
 
 from specdeck.engine.divergence.prompts import Prompt
 from specdeck.engine.divergence.report import case_line
-from specdeck.engine.divergence.requests import RequestSettings, request_body, request_path
+from specdeck.engine.divergence.requests import (
+    RequestSettings,
+    has_logprobs,
+    request_body,
+    request_path,
+)
 from specdeck.engine.errors import UsageError
 from specdeck.engine.text import UNKNOWN, escape_markdown
 
@@ -54,7 +59,7 @@ def case_page(
         f"{name}:\n\n"
         + _curl(
             arm, prompt, settings, keyed=keyed, stream=retold and streamed,
-            logprobs=not (streamed and name == "serving"),
+            logprobs=has_logprobs(name, streamed=streamed),
         )
         for name, arm in data["arms"].items()
     )  # fmt: skip
@@ -97,7 +102,7 @@ def _stream_page(
     whole, streamed = (
         _curl(
             data["arms"][name], prompt, settings, keyed=keyed, stream=stream,
-            logprobs=not (stream and name == "serving"),
+            logprobs=has_logprobs(name, streamed=stream),
         )
         for stream in (False, True)
     )  # fmt: skip

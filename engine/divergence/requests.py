@@ -85,6 +85,15 @@ def request_path(prompt: Prompt) -> str:
     return CHAT if prompt.chat else COMPLETIONS
 
 
+def has_logprobs(arm: str, *, streamed: bool) -> bool:
+    """Whether a check asks an arm, by its name, for log-probabilities.
+
+    Serving streams without them, as clients ask it: an engine may take other ways where nobody
+    asks for them.
+    """
+    return not (streamed and arm == "serving")
+
+
 def request_body(
     prompt: Prompt,
     settings: RequestSettings,

@@ -28,7 +28,7 @@ from specdeck.engine.divergence.pacing import Pacer
 from specdeck.engine.divergence.privacy import describe_answers, describe_refusal
 from specdeck.engine.divergence.prompts import Prompt, PromptSet
 from specdeck.engine.divergence.recheck import look_at_answer, recheck_divergence
-from specdeck.engine.divergence.requests import PROBE, Asker, Refusal
+from specdeck.engine.divergence.requests import PROBE, Asker, Refusal, has_logprobs
 from specdeck.engine.divergence.resume import unasked_prompts
 from specdeck.engine.divergence.running import RunningFigures, sum_up
 from specdeck.engine.divergence.structured import judge_validity
@@ -347,8 +347,8 @@ class CheckRunner:
         self._answers_before, self._least_of_block = self._answers, ASKS * len(block)
         self._looked_again = self._rechecked = 0
         theirs, ours = (
-            (self._ask_reference, self._ask_reference_again),
-            (self._ask_serving, self._ask_serving_again),
+            [partial(self._ask, asker, again=again) for again in (False, True)]
+            for asker in (self.reference, self.serving)
         )
         if self._same_engine:
             await self._take_turns(asked, theirs[0], *ours, theirs[1], self._look)
@@ -397,19 +397,9 @@ class CheckRunner:
             order = self._random.sample(asked, len(asked))
             await _all([follow(one, turn) for one in order])
 
-    async def _ask_reference(self, one: BlockPrompt) -> None:
-        await self._ask(one, self.reference, stream=one.streamed_first)
-
-    async def _ask_reference_again(self, one: BlockPrompt) -> None:
-        await self._ask(one, self.reference, stream=not one.streamed_first)
-
-    async def _ask_serving(self, one: BlockPrompt) -> None:
-        await self._ask(one, self.serving, stream=one.streamed_first)
-
-    async def _ask_serving_again(self, one: BlockPrompt) -> None:
-        await self._ask(one, self.serving, stream=not one.streamed_first)
-
-    async def _ask(self, one: BlockPrompt, asker: Asker, *, stream: bool) -> None:
+    async def _ask(self, asker: Asker, one: BlockPrompt, *, again: bool) -> None:
+        """Asks an arm for the one kind of answer, and `again` for the other."""
+        stream = one.streamed_first != again
         answer = await self._one(asker, one.prompt, stream=stream)
         one.hear(one.serving if asker is self.serving else one.reference, answer, stream=stream)
 
@@ -482,11 +472,10 @@ class CheckRunner:
     async def _one(self, asker: Asker, prompt: Prompt, *, stream: bool) -> Answer | Refusal:
         """What an arm answers.
 
-        Serving streams without log-probabilities, as clients ask it: an engine may take other
-        ways where nobody asks for them. What an arm has read is cached for that arm alone, or one
-        would answer out of the other's cache.
+        What an arm has read is cached for that arm alone, or one would answer out of the other's
+        cache.
         """
-        logprobs = not (stream and asker is self.serving)
+        logprobs = has_logprobs(asker.arm.name, streamed=stream)
         salt = f"{self._salt}-{asker.arm.name}"
         async with self._turn(asker):
             return await asker.answer(prompt, stream=stream, logprobs=logprobs, cache_salt=salt)
