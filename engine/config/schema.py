@@ -124,9 +124,10 @@ class Alerts(Block):
     `1.5%`.
 
     An alert is raised by a check of this machine and of the same address, made while somebody
-    watches, whose excess over the floors is above it with 95 % confidence, and cleared by one that
-    passes and is within it with the same confidence: a check that fails, or is inconclusive
-    (nothing was drafted in it, say), clears none.
+    watches, whose excess over the floors is above it with 95 % confidence (of one that fails, also
+    the excess of streamed answers alone), and cleared by one that passes and is within it with the
+    same confidence: a check that fails, or is inconclusive (nothing was drafted in it, say), clears
+    none.
     """
     webhook_env: str | None = None
     """Names the environment variable with a URL that drifts and alerts are posted to."""

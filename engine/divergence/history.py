@@ -83,6 +83,16 @@ class _Weighed(NamedTuple):
     excess: ExcessFigures | None = None
 
 
+class _Pairs(NamedTuple):
+    mismatches: Count = 0
+    pairs: Count = 0
+
+
+class _Parted(NamedTuple):
+    streamed: _Pairs = _Pairs()
+    noise_floor: _Pairs = _Pairs()
+
+
 class _Said(NamedTuple):
     verdict: Annotated[Word, OneOf(("pass", "fail", "inconclusive"))] | None = None
 
@@ -173,6 +183,19 @@ def read_excess(run: Run) -> ExcessFigures | None:
     Raises UsageError for one that cannot be read.
     """
     return _read(_Weighed, run.summary).excess
+
+
+def read_streamed(run: Run) -> tuple[Rate, Rate]:
+    """How often the streamed answers of a finished run differ, and the reference from itself.
+
+    Of nothing where it does not say. Raises UsageError for one that cannot be read.
+    """
+    found = _read(_Parted, run.summary)
+    if any(one.mismatches > one.pairs for one in found):
+        error = WrongType("more answers differ than were asked for")
+        raise unreadable(error, remedy="it was written by another specdeck") from error
+    ours, floor = (Rate(one.mismatches, one.pairs) for one in found)
+    return ours, floor
 
 
 def read_verdict(run: Run) -> Word | None:

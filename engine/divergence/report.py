@@ -559,6 +559,7 @@ class CheckGauges(Exposition):
             )
 
         self._rate = gauge("mismatch_rate", "Share of prompts whose outputs differ.")
+        self._streamed = gauge("streamed_mismatch_rate", "The same of streamed outputs.")
         self._floor = gauge("noise_floor_rate", "The same of an arm against itself.", "arm")
         self._prompts = gauge("prompts", "Prompts that both arms answered.")
         self._cases = gauge("cases", "Differing outputs by class.", "kind")
@@ -584,6 +585,7 @@ class CheckGauges(Exposition):
         self._prompts.labels(name).set(data["prompts"])
         if data["mismatch_rate"] is not None:
             self._rate.labels(name).set(data["mismatch_rate"])
+            self._streamed.labels(name).set(data["streamed"]["rate"])
             self._floor.labels(name, "reference").set(floor["rate"])
             self._floor.labels(name, "serving").set(floor["serving"]["rate"])
         for kind in ("repeat", "batch", "shape"):

@@ -43,6 +43,8 @@ KNOWN_S = 60.0
 """For how long counters must tell the rate without a break before their absence is said again:
 those of a frontend that is one of several come and go."""
 
+NOTHING_ASKED = Rate(0, 0)
+
 AlertName = Literal["acceptance_floor", "mismatch_max"]
 """The key of the config's `alerts` that holds the limit."""
 
@@ -164,16 +166,27 @@ class CheckOutcome:
     """What the check as a whole said; None where it is not known."""
     excess: ExcessFigures | None = None
     """What its arms differ beyond the noise floors; None where that is not known."""
+    streamed: Rate = NOTHING_ASKED
+    """Prompts whose streamed answers differ."""
+    floor: Rate = NOTHING_ASKED
+    """Those whose answers of the reference differ from each other."""
 
     def weigh(self) -> tuple[float, float, float]:
         """The rate that a limit is held against, and its bounds at 95 %.
 
-        Beyond the floors where these are known: an honest engine differs from itself.
+        Beyond the floors where these are known: an honest engine differs from itself. What a
+        check that fails finds in streamed answers alone is taken for noise of the serving arm
+        there, so it is held against what the reference differs from itself by as well.
         """
         if self.excess is None:
             found = Rate(self.mismatches, self.prompts)
             return found.rate or 0.0, *found.bounds95
-        return max(0.0, self.excess.rate), self.excess.ci95[0], self.excess.upper95
+        weighed = max(0.0, self.excess.rate), self.excess.ci95[0], self.excess.upper95
+        if self.verdict != "fail" or self.streamed.rate is None or self.floor.rate is None:
+            return weighed
+        (low, high), (floor_low, floor_high) = self.streamed.bounds95, self.floor.bounds95
+        rate = self.streamed.rate - self.floor.rate
+        return max(weighed, (rate, low - floor_high, high - floor_low))
 
 
 class AcceptanceAlarm:

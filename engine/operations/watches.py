@@ -9,7 +9,12 @@ from functools import partial
 from pathlib import Path
 
 from specdeck.engine.client.webhook import Webhook
-from specdeck.engine.divergence.history import read_counts, read_excess, read_verdict
+from specdeck.engine.divergence.history import (
+    read_counts,
+    read_excess,
+    read_streamed,
+    read_verdict,
+)
 from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.operations.alerts import (
@@ -219,7 +224,9 @@ def read_outcome(run: Run) -> CheckOutcome | None:
     """What a check found; None of one that has not finished. Raises UsageError of damaged facts."""
     if run.finished is None or run.summary is None:
         return None
-    return CheckOutcome(run.finished, *read_counts(run), read_verdict(run), read_excess(run))
+    return CheckOutcome(
+        run.finished, *read_counts(run), read_verdict(run), read_excess(run), *read_streamed(run)
+    )
 
 
 class Watches:

@@ -92,11 +92,21 @@ def test_a_run_asked_with_damaged_facts_is_no_history(facts: dict[str, Any]) -> 
         past_checks([damaged])
 
 
-def test_a_damaged_run_is_no_outcome_to_warn_of(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "summary",
+    [
+        {"mismatches": [], "prompts": {}},
+        {"mismatches": 1, "prompts": 5, "streamed": {"mismatches": 6, "pairs": 5}},
+        {"mismatches": 1, "prompts": 5, "noise_floor": {"mismatches": None, "pairs": 5}},
+        {"mismatches": 1, "prompts": 5, "streamed": []},
+    ],
+    ids=str,
+)
+def test_a_damaged_run_is_no_outcome_to_warn_of(tmp_path: Path, summary: Any) -> None:
     with Store(tmp_path / "store.sqlite") as store:
         checks = Checks(store)
         run = checks.begin("key", 1.0, "http://e", {})
-        checks.finish(run.id, 2.0, {"mismatches": [], "prompts": {}})
+        checks.finish(run.id, 2.0, summary)
     (found,) = list_finished(tmp_path / "store.sqlite", "http://e")
     with pytest.raises(UsageError, match="a check in the store cannot be read"):
         read_outcome(found)
@@ -131,6 +141,7 @@ async def test_gauges_say_what_the_check_says(bench: Bench, tmp_path: Path) -> N
     gauges.write(tmp_path / "check.prom")
     page = (tmp_path / "check.prom").read_text()
     assert 'specdeck_check_mismatch_rate{engine="http://engine"} 0.05' in page
+    assert 'specdeck_check_streamed_mismatch_rate{engine="http://engine"} 0.0' in page
     assert 'specdeck_check_verdict{engine="http://engine",verdict="fail"} 1.0' in page
     assert 'specdeck_check_cases{engine="http://engine",kind="material"} 1.0' in page
     gauges.mark_failed()

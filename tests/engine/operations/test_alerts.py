@@ -10,6 +10,7 @@ import pytest
 from tests.support.engine_state import engine_state
 
 from specdeck.engine.divergence.history import ExcessFigures
+from specdeck.engine.divergence.statistics import Rate
 from specdeck.engine.divergence.verdict import Word
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.sample import Sample
@@ -228,6 +229,22 @@ def test_what_the_floors_explain_raises_no_alert() -> None:
     cleared = check(3.0, -0.001, 0.01)
     assert cleared is not None
     assert (cleared.is_raised, cleared.value) == (False, 0.0)
+
+
+def test_what_only_streamed_answers_have_raises_an_alert_where_the_check_fails() -> None:
+    """An arm whose streamed answers alone are wrong differs from itself, as a noisy one does."""
+    none = ExcessFigures(0.0, (-0.05, 0.05), 0.05)
+
+    def check(verdict: Word, streamed: int, floor: int) -> Alert | None:
+        found = CheckOutcome(0.0, 0, 200, verdict, none, Rate(streamed, 200), Rate(floor, 200))
+        return MismatchAlarm(0.015).take(found, URL)
+
+    assert check("inconclusive", 40, 0) is None
+    assert check("fail", 40, 40) is None
+    assert check("fail", 1, 0) is None
+    raised = check("fail", 40, 0)
+    assert raised is not None
+    assert (raised.is_raised, raised.value, raised.evidence) == (True, 0.2, 200)
 
 
 def test_no_mismatch_at_all_may_be_the_maximum() -> None:
