@@ -19,10 +19,13 @@ from specdeck.engine.config.loader import load as load_config
 from specdeck.engine.errors import ConfigError, EngineError, Unauthorized
 from specdeck.engine.launch.machine import inspect_machine
 from specdeck.engine.launch.preflight import Finding, build_findings, findings
+from specdeck.engine.paths import HOME_VARIABLE, Locations, locations
 from specdeck.engine.protocol.messages import Capability
 from specdeck.engine.text import format_bytes
 
 MARKS = {"ok": "✓", "notice": "·", "warning": "!", "error": "✗"}
+ASCII_MARKS = {"ok": "+", "notice": "-", "warning": "!", "error": "x"}
+"""For an output that cannot spell the others."""
 
 
 @click.command("doctor")
@@ -40,9 +43,10 @@ def command(subject: str | None, as_json: bool, api_key_env: str | None) -> int:
         found = check_config(Path(subject))
     else:
         found = event_loop.run(check_engine(access(subject, api_key_env=api_key_env)))
+    marks = MARKS if _is_utf() else ASCII_MARKS
     print_verdict(
         [finding.as_json() for finding in found],
-        lambda: [f"{MARKS[finding.level]} {finding.line()}" for finding in found],
+        lambda: [f"{marks[finding.level]} {finding.line()}" for finding in found],
         as_json=as_json,
     )
     return 2 if any(finding.level == "error" for finding in found) else 0
@@ -75,7 +79,32 @@ def check_machine() -> list[Finding]:
         found.append(Finding("notice", "gpu", "no NVIDIA GPU answers"))
     if here.memory_free is not None:
         found.append(Finding("ok", "memory", f"{format_bytes(here.memory_free)} free"))
-    return [*found, *check_terminal()]
+    return [*found, *check_folders(locations(os.environ)), *check_terminal()]
+
+
+def check_folders(of: Locations) -> Iterator[Finding]:
+    """What is to be said of the folders that specdeck keeps its files in."""
+    costs = {
+        of.state: "no engine can be started",
+        of.data: "no change, check or pin can be kept",
+        of.cache: "no model can be deepened",
+    }
+    wrong = {folder: cost for folder, cost in costs.items() if not _can_write(folder)}
+    for folder, cost in wrong.items():
+        remedy = f"set {HOME_VARIABLE} to a folder that can be written"
+        yield Finding("warning", "files", f"{folder} cannot be written: {cost}", remedy)
+    if not wrong:
+        yield Finding("ok", "files", f"kept in {of.state}, {of.data} and {of.cache}")
+
+
+def _can_write(folder: Path) -> bool:
+    """Whether files can be made in `folder`, or it itself where it is not there yet."""
+    there = next((one for one in (folder, *folder.parents) if os.path.lexists(one)), folder)
+    return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
+
+
+def _is_utf() -> bool:
+    return "utf" in (sys.stdout.encoding or "").lower()
 
 
 def check_terminal() -> Iterator[Finding]:
@@ -88,7 +117,7 @@ def check_terminal() -> Iterator[Finding]:
     message = f"{columns}x{lines}, TERM={os.environ.get('TERM', '')}"
     remedy = "80x24 or more shows everything" if small else None
     yield Finding("warning" if small else "ok", "terminal", message, remedy)
-    if "utf" not in (sys.stdout.encoding or "").lower():
+    if not _is_utf():
         encoding = f"encoding {sys.stdout.encoding}"
         yield Finding("warning", "terminal", encoding, "export LANG=C.UTF-8")
 

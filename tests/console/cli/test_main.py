@@ -21,6 +21,7 @@ from specdeck.engine.errors import SpecdeckError
 from specdeck.engine.launch import process
 from specdeck.engine.launch.registry import Record, Registry
 from specdeck.engine.launch.stop import Stopping
+from specdeck.engine.paths import HOME_VARIABLE
 
 Captured = pytest.CaptureFixture[str]
 
@@ -101,6 +102,23 @@ def test_doctor_names_every_error_of_a_config(tmp_path: Path, capsys: Captured) 
     found = json.loads(capsys.readouterr().out)
     assert [one["level"] for one in found] == ["error", "error"]
     assert [one["message"].split(": ")[0] for one in found] == [f"{config}:2", f"{config}:3"]
+
+
+def test_doctor_warns_of_folders_that_nothing_can_be_kept_in(
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "deck"))
+    assert outcome(["doctor", "--json"]) == 0
+    (found,) = (one for one in json.loads(capsys.readouterr().out) if one["name"] == "files")
+    assert (found["level"], (tmp_path / "deck").exists()) == ("ok", False)
+    (tmp_path / "deck").mkdir()
+    (tmp_path / "deck" / "state").symlink_to("/nowhere")
+    (tmp_path / "deck" / "data").write_text("")
+    assert outcome(["doctor", "--json"]) == 0
+    found = [one for one in json.loads(capsys.readouterr().out) if one["name"] == "files"]
+    assert [one["level"] for one in found] == ["warning", "warning"]
+    assert "state cannot be written: no engine can be started" in found[0]["message"]
+    assert HOME_VARIABLE in found[0]["remedy"]
 
 
 @pytest.mark.parametrize("words", [["doctor"], ["run", "--headless"]])
