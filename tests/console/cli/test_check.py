@@ -398,9 +398,11 @@ def test_a_core_that_stalls_is_waited_for_from_the_set_up_to_the_breaker(
     engine: CheckedEngine, prompts: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from specdeck.engine.client import retry
+    from specdeck.engine.operations import change
 
     monkeypatch.setattr(retry, "FIRST_PAUSE_S", 0.01)
     monkeypatch.setattr(retry, "QUIET_S", 0.0)
+    monkeypatch.setattr(change, "LOST_S", 0.5)
     monkeypatch.setenv("SPECDECK_ADMIN_TOKEN", TOKEN)
     engine.wrong = {"prompt 17"}
     engine.stalls = {f"{PREFIX}/{path}": 2 for path in ("facts", "state", "control")}
