@@ -50,6 +50,8 @@ _MOST_RUNS, _MOST_ARMS, _MOST_PROBES = 100, 8, 100
 _WIDEST = 1e6
 """Nats that a log-probability or noise of a pin may have."""
 _LAST_TOKEN = 2**31
+_MOST_TOKENS = 1024
+"""Of an answer: probes ask for far fewer, and a comparison goes over each."""
 
 Probe = tuple[str, int]
 """One of an arm: the arm and the number of the probe."""
@@ -186,13 +188,7 @@ class Behaviour:
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """What `as_json` wrote; raises KeyError, TypeError or ValueError on nonsense."""
         arms = {
-            str(arm): tuple(
-                ProbeAnswer(
-                    _read_tokens(a["tokens"]),
-                    tuple(_bound(float(x), -_WIDEST, _WIDEST) for x in a["logprobs"]),
-                )
-                for a in answers
-            )
+            str(arm): tuple(read_answer(a["tokens"], a["logprobs"]) for a in answers)
             for arm, answers in data["arms"].items()
         }
         _bound(len(arms), 0, _MOST_ARMS)
@@ -212,6 +208,13 @@ class Behaviour:
         )
 
 
+def read_answer(tokens: Iterable[Any], logprobs: Iterable[Any]) -> ProbeAnswer:
+    """What a pin or an engine has for one; raises TypeError or ValueError on nonsense."""
+    return ProbeAnswer(
+        _read_tokens(tokens), tuple(_bound(float(x), -_WIDEST, _WIDEST) for x in logprobs)
+    )
+
+
 def _read_seen(answer: Mapping[str, Any]) -> Answers:
     """How often each answer to a probe was seen; raises as `Behaviour.from_json` does."""
     found: Counter[tuple[int, ...]] = Counter()
@@ -224,7 +227,9 @@ def _read_seen(answer: Mapping[str, Any]) -> Answers:
 
 
 def _read_tokens(values: Iterable[Any]) -> tuple[int, ...]:
-    return tuple(_bound(int(value), 0, _LAST_TOKEN) for value in values)
+    found = tuple(_bound(int(value), 0, _LAST_TOKEN) for value in values)
+    _bound(len(found), 0, _MOST_TOKENS)
+    return found
 
 
 _Number = TypeVar("_Number", int, float)

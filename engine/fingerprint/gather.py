@@ -92,7 +92,8 @@ class Gatherer:
         runtime["libraries"] = self._hash_files(
             "runtime.libraries", {name: Path(path) for name, path in libraries.items()}
         )
-        if digests := self._digest_packages(code, code_files):
+        digests = self._digest_packages(code, code_files) | self._digest_startup(request)
+        if digests:
             runtime["code"] = digests
         self._digests.save()
         return {"model": facts, "runtime": runtime, "unread": self._unread, "bytes": self._done}
@@ -197,6 +198,13 @@ class Gatherer:
             except OSError as error:
                 self._miss(f"runtime.code.{name}", reason(error))
         return found
+
+    def _digest_startup(self, request: Mapping[str, Any]) -> dict[str, str]:
+        try:
+            return package_code.digest_startup(request.get("search") or ())
+        except OSError as error:
+            self._miss("runtime.code.pth", reason(error))
+            return {}
 
     def _hash_files(self, fact: str, files: Mapping[str, Path]) -> dict[str, str | None]:
         found: dict[str, str | None] = {}

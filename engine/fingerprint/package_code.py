@@ -8,7 +8,9 @@ from __future__ import annotations
 import csv
 import hashlib
 import os
+import site
 import sysconfig
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from importlib import metadata
@@ -20,9 +22,12 @@ _ALWAYS = ("vllm", "sitecustomize", "usercustomize")
 """vLLM's own, and what Python imports by itself: what that patches is in no file of vLLM's."""
 _GROUPS = "vllm."
 """What the groups of entry points begin with by which vLLM finds the code of others."""
-_ELSEWHERE = ("specdeck", "transformers_modules")
-"""A fact of its own, by its version; and where transformers keeps the code of all models that a
-user ever had: that of the engine's is among the facts of its models."""
+_ELSEWHERE = ("specdeck", "transformers_modules", "_virtualenv")
+"""A fact of its own, by its version; where transformers keeps the code of all models that a user
+ever had, as that of the engine's is among the facts of its models; and what virtualenv puts into
+each environment."""
+_RUN = ("import ", "import\t")
+"""What a line of a `.pth` file begins with that Python runs at its start."""
 
 
 def choose_packages(
@@ -36,10 +41,10 @@ def choose_packages(
     """
     installed = list(metadata.distributions())
     names = (*_ALWAYS, *_list_plugins(installed))
-    chosen = {name: Path(loaded[name]) for name in names if name in loaded}
+    chosen = {name: _locate(place) for name, place in loaded.items() if _top(name) in names}
     chosen |= choose_house(loaded, search=search, installed=installed)
-    chosen |= {name: Path(place) for name, place in named.items()}
-    return {name: chosen[name] for name in sorted(chosen) if name not in _ELSEWHERE}
+    chosen |= {name: _locate(place) for name, place in named.items()}
+    return {name: chosen[name] for name in sorted(chosen) if _top(name) not in _ELSEWHERE}
 
 
 def choose_house(
@@ -58,12 +63,25 @@ def choose_house(
     python = {Path(sysconfig.get_path(one)) for one in ("stdlib", "platstdlib")}
     folders = set(map(Path, search)) - python
     return {
-        name: Path(place)
+        name: _locate(place)
         for name, place in loaded.items()
-        if name not in _ELSEWHERE
+        if _top(name) not in _ELSEWHERE
         and _is_source(Path(place), folders, python)
         and not brought.has(name, place)
     }
+
+
+def _top(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def _locate(place: str) -> Path:
+    """Where it lies on disk: what is in an archive counts by all of that."""
+    found = Path(place)
+    if os.path.lexists(found):
+        return found
+    holder = next((one for one in found.parents if os.path.lexists(one)), found)
+    return holder if holder.is_file() else found
 
 
 def _is_source(place: Path, folders: Collection[Path], python: Collection[Path]) -> bool:
@@ -75,36 +93,50 @@ class _Brought:
     """What distributions have brought: by place, as another file may bear a name of theirs."""
 
     def __init__(self, installed: Iterable[metadata.Distribution]) -> None:
-        self._files: list[str] = []
         self._tops: set[str] = set()
         self._unlisted: set[tuple[str, str]] = set()
         """Folder and name of the packages of those that list no files."""
+        files = list[str]()
         for distribution in installed:
             with suppress(OSError, ValueError, csv.Error):  # what others wrote into a list of files
-                self._add(distribution)
+                files += self._add(distribution)
+        self._files = sorted(files)
 
-    def _add(self, distribution: metadata.Distribution) -> None:
+    def _add(self, distribution: metadata.Distribution) -> list[str]:
         root = os.path.realpath(str(distribution.locate_file("")))
         record = distribution.read_text("RECORD")
         if record is None:
             names = (distribution.read_text("top_level.txt") or "").split()
             self._unlisted.update((root, name) for name in names)
-            return
+            return []
         # `distribution.files` takes seconds for an environment.
-        for row in filter(None, csv.reader(record.splitlines())):
-            self._files.append(f"{root}/{row[0]}")
-            self._tops.add(f"{root}/{row[0].partition('/')[0]}")
+        rows = [row[0] for row in csv.reader(record.splitlines()) if row]
+        self._tops.update(f"{root}/{row.partition('/')[0]}" for row in rows)
+        # Programs lie elsewhere, such as in `../../../bin`.
+        return [
+            os.path.normpath(f"{root}/{row}") if ".." in row else f"{root}/{row}" for row in rows
+        ]
 
     def has(self, name: str, place: str) -> bool:
         """Whether the package `name` at `place` is theirs, or is one that theirs carries, as
         `setuptools/_vendor` does."""
         for one in {place, os.path.realpath(place)}:
-            if one in self._tops or (os.path.dirname(one), name) in self._unlisted:
-                return True
-            within = f"{one}/"
-            if any(path == one or path.startswith(within) for path in self._files):
+            if one in self._tops or self._is_listed(one) or self._is_of_unlisted(name, one):
                 return True
         return False
+
+    def _is_listed(self, place: str) -> bool:
+        at = bisect_left(self._files, place)
+        if self._files[at : at + 1] == [place]:
+            return True
+        at = bisect_left(self._files, f"{place}/")
+        return self._files[at : at + 1] != [] and self._files[at].startswith(f"{place}/")
+
+    def _is_of_unlisted(self, name: str, place: str) -> bool:
+        if "." not in name:
+            return (os.path.dirname(place), name) in self._unlisted
+        top = _top(name)
+        return any(place.startswith(f"{root}/{top}/") for root, one in self._unlisted if one == top)
 
 
 def _list_plugins(installed: Iterable[metadata.Distribution]) -> Iterator[str]:
@@ -117,13 +149,14 @@ def _list_plugins(installed: Iterable[metadata.Distribution]) -> Iterator[str]:
 def list_code(place: Path) -> list[Path]:
     """A module's own file, or all Python files in a package's folder; sorted.
 
-    A linked folder is as good as one in place, and each is read once.
+    A linked folder with code is as good as one in place, and each is read once. One without is not
+    gone through: it may be a disk of data.
     """
     if not place.is_dir():
         return [place]
     found, seen = [], set()
     for folder, within, files in os.walk(place, followlinks=True):
-        within.sort()
+        within[:] = sorted(name for name in within if _may_hold_code(os.path.join(folder, name)))
         if (real := os.path.realpath(folder)) in seen:
             within.clear()
             continue
@@ -131,6 +164,32 @@ def list_code(place: Path) -> list[Path]:
         paths = (Path(folder, name) for name in files if name.endswith(".py"))
         found += [path for path in paths if os.path.isfile(path)]
     return sorted(found)
+
+
+def _may_hold_code(folder: str) -> bool:
+    if not os.path.islink(folder):
+        return True
+    with suppress(OSError), os.scandir(folder) as entries:
+        return any(entry.name.endswith(".py") for entry in entries)
+    return False
+
+
+def digest_startup(search: Iterable[str]) -> dict[str, str]:
+    """Digests of what Python runs of the `.pth` files in the folders that it looks for such in, by
+    their names.
+
+    Folders that such a file adds do not count: they say where code lies. What a distribution has
+    brought does not either. Raises OSError for a file that cannot be read.
+    """
+    brought = _Brought(metadata.distributions())
+    folders = {*site.getsitepackages(), site.getusersitepackages()} & set(search)
+    found = {}
+    for path in (one for folder in sorted(folders) for one in sorted(Path(folder).glob("*.pth"))):
+        text = path.read_text(encoding="utf-8-sig", errors="replace")
+        run = [line for line in text.splitlines() if line.startswith(_RUN)]
+        if run and path.stem not in _ELSEWHERE and not brought.has(path.name, str(path)):
+            found[path.name] = hashlib.sha256("\n".join(run).encode()).hexdigest()
+    return found
 
 
 def digest_code(place: Path, files: Iterable[Path], read: Read = lambda _: None) -> str:

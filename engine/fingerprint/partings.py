@@ -47,19 +47,23 @@ def find_partings(before: Answers, after: Answers) -> Iterator[Parting]:
     >>> list(find_partings({(1, 2): 3}, {(1, 2): 1, (1, 3): 9}))
     []
     """
-    pending = [(0, before, after)]
+    pending = [(0, [*before.items()], [*after.items()])]
     while pending:
         token, old, new = pending.pop()
         olds, news = _split(old, token), _split(new, token)
         shared = olds.keys() & news.keys()
         if not shared and old and new:
-            yield Parting(token, sum(old.values()), sum(new.values()))
+            yield Parting(token, sum(n for _, n in old), sum(n for _, n in new))
         pending += [(token + 1, olds[one], news[one]) for one in shared if one is not None]
 
 
-def _split(answers: Answers, at: int) -> dict[int | None, dict[tuple[int, ...], int]]:
+# Lists, as a table of answers would hash each of them once for every token.
+_Counted = list[tuple[tuple[int, ...], int]]
+
+
+def _split(answers: _Counted, at: int) -> dict[int | None, _Counted]:
     """The answers by their token at a place; None is where an answer ends before it."""
-    found: dict[int | None, dict[tuple[int, ...], int]] = defaultdict(dict)
-    for tokens, count in answers.items():
-        found[tokens[at] if at < len(tokens) else None][tokens] = count
+    found: dict[int | None, _Counted] = defaultdict(list)
+    for tokens, count in answers:
+        found[tokens[at] if at < len(tokens) else None].append((tokens, count))
     return found

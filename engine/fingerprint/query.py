@@ -20,6 +20,7 @@ from specdeck.engine.fingerprint.behaviour import (
     Probe,
     ProbeAnswer,
     probes_to_ask,
+    read_answer,
     settle,
 )
 from specdeck.engine.fingerprint.fingerprint import (
@@ -353,12 +354,12 @@ async def _answer(
         raise EngineError(f"the probe got no answer: {error.line()}") from error
     try:
         choice = read_value(_CHOICES, reply.get("choices"), "choices")[0]
-    except (WrongType, IndexError) as error:
+        asked = body["logprobs"] is not None and choice.logprobs
+        found = read_answer(choice.token_ids, asked.token_logprobs if asked else ())
+    except (WrongType, IndexError, ValueError) as error:
         raise NotAnEngine(f"{client.url} sent an unexpected response to a probe") from error
-    if body["logprobs"] is None:
-        return ProbeAnswer(choice.token_ids, ())
-    found = ProbeAnswer(choice.token_ids, choice.logprobs.token_logprobs if choice.logprobs else ())
-    if len(found.tokens) != len(found.logprobs):
+    told = len(found.tokens) if body["logprobs"] is not None else 0
+    if len(found.tokens) > tokens or len(found.logprobs) != told:
         raise NotAnEngine(f"{client.url} sent an unexpected response to a probe")
     return found
 

@@ -389,8 +389,11 @@ def identify(core: Any, build: Build, instance: str) -> tuple[Identity, Board | 
     request = {
         **sources(core.vllm_config),
         "libraries": worker.get("libraries", []),
-        # A worker in this process has loaded the same.
-        "loaded": {**worker.get("loaded", {}), **find_packages()},
+        # A worker in this process has listed the same.
+        "loaded": {
+            **worker.get("loaded", {}),
+            **({} if worker.get("pid") == os.getpid() else find_packages()),
+        },
         "search": [*worker.get("search", ()), *find_search_path()],
         "named": find_named(_name_given_code(core.vllm_config)),
         "cache": _digest_cache(),
@@ -523,6 +526,7 @@ def worker_facts(worker: Any) -> dict[str, Any]:
         "device": {**_torch(), **_device()},
         "attention": attention_backends(worker),
         "libraries": parse_mapped_libraries(text("/proc/self/maps") or ""),
+        "pid": os.getpid(),
         "loaded": find_packages(),
         "search": find_search_path(),
     }

@@ -1,63 +1,134 @@
-"""Where the Python packages lie that this process has loaded: in the engine core's, a worker's and
+"""Where the Python code lies that this process has loaded: in the engine core's, a worker's and
 an API server's, those whose code makes an engine's answers.
 
-Which of them count is chosen where they are read, in a process beside the engine's.
+Which of it counts is chosen where it is read, in a process beside the engine's.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+import sysconfig
+from collections.abc import Iterable, Mapping
 from importlib import util
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
+_PROGRAM = "__main__"
+_PROGRAMS = (_PROGRAM, "__mp_main__")
+"""What the process was started with, and the same as multiprocessing loads it once more."""
+
 
 def find_packages() -> dict[str, str]:
-    """The file or folder of each package and module that is loaded and not Python's own."""
-    found = {}
-    for name, module in list(sys.modules.items()):
-        if "." in name or name in sys.stdlib_module_names or not isinstance(module, ModuleType):
+    """The file or folder of each package and module that is loaded and not Python's own.
+
+    Of what lies in a package's folder that folder alone; of a package without a folder of its own,
+    as one is that several folders are a part of, each of its modules. A program that was started
+    by its file is `__main__`.
+    """
+    python, found, folders = _list_stdlib(), dict[str, str](), dict[str, str]()
+    package, folder = "\0", ""  # the outermost that is being gone through
+    modules = sys.modules.copy()
+    for name in sorted(modules):  # a package before its modules
+        module = modules[name]
+        if not isinstance(module, ModuleType):
             continue
-        # Not by attribute, as one that is loaded when it is first used would be loaded now.
-        spec = object.__getattribute__(module, "__dict__").get("__spec__")
-        # Of another name is an alias, and what the process was started with.
-        if not isinstance(spec, ModuleSpec) or spec.name != name:
+        # One that is loaded when it is first used would be by an attribute.
+        known = object.__getattribute__(module, "__dict__")
+        module_spec, place = known.get("__spec__"), None
+        if isinstance(module_spec, ModuleSpec):
+            origin = module_spec.origin
+            # So do nearly all, of some thousands.
+            if name.startswith(package) and origin and origin.startswith(folder):
+                continue
+            if module_spec.name == name or module_spec.name.partition(".")[0] not in modules:
+                place = _find_place(
+                    module_spec
+                )  # else an alias, or a module that is run as a program
+        elif name in _PROGRAMS:
+            place = _find_program(known)
+        if place is None or _is_within(folders, name, place):
             continue
-        if (place := _find_place(spec)) is not None:
-            found[name] = place
+        top = name.partition(".")[0]
+        if top not in sys.stdlib_module_names or not place.startswith(python):
+            found[_PROGRAM if name in _PROGRAMS else name] = place
+            folders[name] = f"{place}/"
+            if name == top:
+                package, folder = f"{name}.", folders[name]
     return found
 
 
 def find_search_path() -> list[str]:
     """The folders that this process imports from."""
-    return [os.path.abspath(folder) for folder in sys.path]
+    return [os.path.abspath(folder) for folder in sys.path if isinstance(folder, str)]
 
 
 def find_named(given: Iterable[Any] | None) -> dict[str, str]:
     """The same of the packages of what vLLM was given by a name such as `house.rules:Upper`, or as
     a class or function, without importing them."""
     found = {}
-    for name in {_name_package(one) for one in given or ()}:
-        try:
-            spec = util.find_spec(name) if name else None
-        except (ImportError, ValueError):  # a module made in memory has no spec
-            continue
-        if (place := _find_place(spec)) is not None:
-            found[name] = place
+    for name in {_name_module(one) for one in given or ()}:
+        if (
+            name
+            and (module_spec := _find_spec(name))
+            and (place := _find_place(module_spec)) is not None
+        ):
+            found[module_spec.name] = place
     return found
 
 
-def _name_package(given: Any) -> str:
+def _list_stdlib() -> tuple[str, ...]:
+    """What the places of Python's own modules begin with."""
+    folders = {os.path.dirname(os.__file__)}
+    folders |= {sysconfig.get_path(one) for one in ("stdlib", "platstdlib")}
+    return tuple(f"{folder}/" for folder in folders)
+
+
+def _is_within(folders: Mapping[str, str], name: str, place: str) -> bool:
+    """Whether the module `name` lies in the folder of a package that holds it."""
+    while name := name.rpartition(".")[0]:
+        if (folder := folders.get(name)) and place.startswith(folder):
+            return True
+    return False
+
+
+def _find_program(known: Mapping[str, Any]) -> str | None:
+    """The file that a process was started with; None of one that was typed or piped."""
+    file = known.get("__file__")
+    return os.path.abspath(file) if isinstance(file, str) and os.path.exists(file) else None
+
+
+def _name_module(given: Any) -> str:
+    """That of `house.rules:Upper` and, where only one can be meant, of `house.rules.Upper`.
+
+    >>> _name_module("house.rules:Upper"), _name_module("house.rules.Upper"), _name_module(dict)
+    ('house.rules', 'house.rules.Upper', 'builtins')
+    """
     name = given if isinstance(given, str) else str(getattr(given, "__module__", ""))
-    return name.partition(":")[0].partition(".")[0]
+    return name.partition(":")[0]
 
 
-def _find_place(found: ModuleSpec | None) -> str | None:
-    if found is None:
+def _find_spec(name: str) -> ModuleSpec | None:
+    """Of the outermost package of `name` that has a folder, or a file, of its own."""
+    top, *rest = name.split(".")
+    try:
+        module_spec = util.find_spec(top)
+        for part in rest:
+            if module_spec is None or _find_place(module_spec) is not None:
+                break
+            folders = list(module_spec.submodule_search_locations or ())
+            module_spec = PathFinder.find_spec(f"{module_spec.name}.{part}", folders)
+    except (ImportError, ValueError, KeyError):  # a module made in memory has no module_spec
+        return None
+    return module_spec
+
+
+def _find_place(found: ModuleSpec) -> str | None:
+    """Of a package's folder, or of a module's file; None of a package that has no folder of its
+    own, and of what is in no file."""
+    if not found.has_location or found.origin is None:
         return None
     for folder in found.submodule_search_locations or ():
         return str(folder)
-    return found.origin if found.has_location else None
+    return found.origin

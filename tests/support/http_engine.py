@@ -98,7 +98,7 @@ def serve_engine(engine: Engine) -> Iterator[Engine]:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
-    """The first attempt to connect beyond a shorter one is lost, and the next comes a second later."""
+    """Beyond a shorter one an attempt to connect is lost, and the next comes a second later."""
 
     def __init__(self, respond: Respond) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)

@@ -229,9 +229,10 @@ def test_an_engine_with_close_calls_behaves_as_it_did(repeat: float) -> None:
         {"arms": {"serving": [{"tokens": [1], "logprobs": [-1e308]}]}},
         {"arms": {"serving": [{"tokens": [-1], "logprobs": [-1.0]}]}},
         {"arms": {"serving": [{"tokens": [1], "logprobs": [-1.0]}] * 101}},
+        {"arms": {"serving": [{"tokens": [1] * 1025, "logprobs": []}]}},
         {"arms": {f"a{n}": [] for n in range(9)}},
     ],
-    ids=str,
+    ids=lambda claimed: str(claimed)[:60],
 )  # fmt: skip
 def test_a_pin_that_claims_what_cannot_be_is_nonsense(claimed: dict[str, Any]) -> None:
     data = settle({"serving": [[ProbeAnswer((1,), (-0.5,))]] * 3}, ()).as_json()

@@ -1,5 +1,6 @@
 """Which packages' code counts, of all that an engine has loaded."""
 
+import site
 import sysconfig
 from importlib import metadata
 from pathlib import Path
@@ -8,7 +9,12 @@ from typing import Any
 
 import pytest
 
-from specdeck.engine.fingerprint.package_code import choose_house, choose_packages, list_code
+from specdeck.engine.fingerprint.package_code import (
+    choose_house,
+    choose_packages,
+    digest_startup,
+    list_code,
+)
 
 STDLIB = sysconfig.get_path("stdlib")
 LOADED = {
@@ -59,6 +65,57 @@ def test_vllm_its_plugins_and_what_no_distribution_has_brought_count(
     }
 
 
+def test_programs_of_a_distribution_and_parts_of_a_shared_package_are_told_apart() -> None:
+    record = "../../../bin/vllm,,\ngoogle/protobuf/a.py,,\ngoogle/rpc.py,,"
+    installed = [_hold([], RECORD=record), _hold([], top_level="zope\n")]
+    installed[0].locate_file = installed[1].locate_file = lambda _: "/e/lib/python3/site"
+    loaded = {
+        "__main__": "/e/bin/vllm",
+        "google.protobuf": "/e/lib/python3/site/google/protobuf",
+        "google.rpc": "/e/lib/python3/site/google/rpc.py",
+        "zope.interface": "/e/lib/python3/site/zope/interface",
+        "google.house": "/house/google/house.py",
+        "google.rpc_house": "/e/lib/python3/site/google/rpc_house.py",
+        "specdeck.more": "/s/more.py",
+    }
+    found = choose_house(loaded, search=["/house"], installed=installed)
+    assert set(found) == {"google.house", "google.rpc_house"}
+    serving = {"__main__": "/house/serve.py"}
+    assert choose_house(serving, search=[], installed=installed) == {
+        "__main__": Path("/house/serve.py")
+    }
+
+
+def test_code_in_an_archive_counts_by_the_archive(tmp_path: Path) -> None:
+    archive = tmp_path / "house.zip"
+    archive.touch()
+    loaded = {"house": f"{archive}/house.py", "gone": f"{tmp_path}/gone/gone.py"}
+    found = choose_house(loaded, search=[str(archive)], installed=[])
+    assert found == {"house": archive, "gone": tmp_path / "gone" / "gone.py"}
+
+
+def test_what_python_runs_of_files_that_add_folders_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata, "distributions", lambda: iter([]))
+    monkeypatch.setattr(site, "getsitepackages", lambda: [str(tmp_path), "/usr/unsearched"])
+
+    def digest(text: str) -> dict[str, str]:
+        (tmp_path / "zz_house.pth").write_text(text)
+        return digest_startup([str(tmp_path)])
+
+    before = digest("import acme_fix; acme_fix.apply(0.0)\n/some/folder\n")
+    assert set(before) == {"zz_house.pth"}
+    assert digest("/another\nimport acme_fix; acme_fix.apply(0.0)\n") == before
+    assert digest("import acme_fix; acme_fix.apply(3.0)\n") != before
+    assert digest("# import acme_fix\n/some/folder\n") == {}
+    assert digest_startup([]) == {}
+    listed = [_hold([], RECORD="zz_house.pth,,")]
+    listed[0].locate_file = lambda _: str(tmp_path)
+    monkeypatch.setattr(metadata, "distributions", lambda: iter(listed))
+    assert digest("import acme_fix") == {}
+
+
 @pytest.mark.parametrize("record", ["", "\n\n", "a\0b,,", '"', "x" * 200_000 + ",,"])
 def test_a_list_of_files_that_is_none_is_passed_over(record: str) -> None:
     installed = [_hold([], RECORD=record), _hold([], RECORD="torch/a.py,,")]
@@ -77,5 +134,8 @@ def test_a_linked_folder_of_a_package_is_read_once(tmp_path: Path) -> None:
     (package / "gone.py").symlink_to(tmp_path / "gone.py")
     (package / "sub").symlink_to(shared)
     (shared / "again").symlink_to(package)
+    (tmp_path / "disk" / "within").mkdir(parents=True)
+    (tmp_path / "disk" / "within" / "tool.py").touch()
+    (package / "data").symlink_to(tmp_path / "disk")
     names = [path.relative_to(package).as_posix() for path in list_code(package)]
     assert names == ["__init__.py", "sub/rules.py"]

@@ -233,6 +233,25 @@ async def test_a_log_probability_that_is_none_is_no_answer(
         await probe_behaviour(asking, runs=1)
 
 
+@pytest.mark.parametrize(
+    ("tokens", "logprobs"),
+    [([1] * 17, [-0.5] * 17), ([1, 2], [-0.5]), ([-1], [-0.5]), ([2**40], [-0.5]), ([1], [-1e300])],
+)
+async def test_an_answer_that_cannot_be_is_none(
+    able: EngineState, tokens: list[int], logprobs: list[float]
+) -> None:
+    """A pin of it could not be read again, and a comparison went over every token."""
+    engine = ProbedEngine(able)
+    spoilt = {"choices": [{"token_ids": tokens, "logprobs": {"token_logprobs": logprobs}}]}
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, json=spoilt) if request.method == "POST" else engine(request)
+
+    asking = open_client("http://e:1", transport=httpx.MockTransport(respond))
+    with pytest.raises(EngineError, match="unexpected response to a probe"):
+        await probe_behaviour(asking, runs=1)
+
+
 def told(facts: dict[str, Any], unread: int = 0) -> dict[str, Any]:
     partial = [{"fact": f"model.{n}", "reason": "gone"} for n in range(unread)]
     names = {"build": "sd1:b1", "path": "sd1:p1"}

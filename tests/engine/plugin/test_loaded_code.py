@@ -1,9 +1,12 @@
 """Where the packages lie whose code makes answers."""
 
+import ast
+import subprocess
 import sys
 from importlib import import_module, util
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -31,6 +34,91 @@ def test_a_package_counts_once_it_is_loaded(folder: Path) -> None:
     assert found["house_plugin"] == str(folder / "house_plugin")
     assert found.keys().isdisjoint({"house_plugin.more", "json", "sys", "builtins", "__main__"})
     assert str(folder) in find_search_path()
+
+
+@pytest.fixture
+def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Two folders on sys.path that are one package, `house_shared`, with a module each."""
+    places = [tmp_path / name / "house_shared" for name in ("one", "two")]
+    for place in reversed(places):
+        place.mkdir(parents=True)
+        (place / f"{place.parent.name}.py").touch()
+        monkeypatch.syspath_prepend(place.parent)
+    for name in ("house_shared", "house_shared.one", "house_shared.two"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+        del sys.modules[name]
+    return places
+
+
+def test_of_a_package_in_several_folders_each_module_counts(shared: list[Path]) -> None:
+    there = {
+        f"house_shared.{one.parent.name}": str(one / f"{one.parent.name}.py") for one in shared
+    }
+    assert find_named(["house_shared.two:Rules"]).items() <= there.items()
+    import_module("house_shared.one")
+    import_module("house_shared.two")
+    found = find_packages()
+    assert there.items() <= found.items()
+    assert "house_shared" not in found
+    assert find_named(["house_shared.two:Rules", "house_shared.gone:A"]) == {
+        "house_shared.two": there["house_shared.two"]
+    }
+
+
+def test_a_module_from_elsewhere_within_a_package_counts(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import_module("house_plugin")
+    spec = util.spec_from_file_location("house_plugin.more", folder / "house_rules.py")
+    assert spec is not None
+    monkeypatch.setitem(sys.modules, "house_plugin.more", util.module_from_spec(spec))
+    assert find_packages()["house_plugin.more"] == str(folder / "house_rules.py")
+
+
+def test_a_module_in_the_place_of_one_of_pythons_counts(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = util.spec_from_file_location("json", folder / "house_rules.py")
+    assert spec is not None
+    monkeypatch.setitem(sys.modules, "json", util.module_from_spec(spec))
+    assert find_packages()["json"] == str(folder / "house_rules.py")
+
+
+LISTS = "from specdeck.engine.plugin.loaded_code import find_packages; print(find_packages())"
+
+
+@pytest.mark.parametrize("words", [["serve.py"], ["-m", "serve"], ["."]])
+def test_the_program_of_a_process_counts(tmp_path: Path, words: list[str]) -> None:
+    for name in ("serve.py", "__main__.py"):
+        (tmp_path / name).write_text(LISTS)
+    found = list_packages(words, tmp_path)
+    name = "__main__.py" if words == ["."] else "serve.py"
+    assert found["__main__"] == str(tmp_path / name)
+
+
+@pytest.mark.parametrize("words", [["-c", LISTS], ["-m", "house.serve"]])
+def test_of_a_program_in_a_package_and_of_a_typed_one_there_is_no_more(
+    tmp_path: Path, words: list[str]
+) -> None:
+    (tmp_path / "house").mkdir()
+    (tmp_path / "house" / "serve.py").write_text(LISTS)
+    (tmp_path / "house" / "__init__.py").touch()
+    found = list_packages(words, tmp_path)
+    assert "__main__" not in found
+    assert ("house" in found) == (words[0] == "-m")
+
+
+def list_packages(words: list[str], folder: Path) -> dict[str, str]:
+    asked = subprocess.run(
+        [sys.executable, *words], cwd=folder, capture_output=True, text=True, check=True
+    )
+    return dict(ast.literal_eval(asked.stdout))
+
+
+def test_what_is_no_folder_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    odd: list[Any] = [None, b"/bytes", 3, "/a/../b"]
+    monkeypatch.setattr(sys, "path", odd)
+    assert find_search_path() == ["/b"]
 
 
 def test_another_name_of_a_package_is_none(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
