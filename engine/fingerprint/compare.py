@@ -354,7 +354,9 @@ def _rank(difference: Difference) -> int:
 def _short(difference: Difference) -> str:
     """`k 6 → 5`: the last part of the place is what an operator knows it by."""
     names = difference.fact.split(".")
-    name = difference.fact if names[0] == "runtime" else names[-1]
+    # A module's name has dots of its own.
+    is_whole = names[0] == "runtime" or names[:2] == ["serving", "code"]
+    name = difference.fact if is_whole else names[-1]
     values = difference.before, difference.after
     if any(_is_digest(str(value)) or len(str(value)) > _LONG for value in values):
         return name

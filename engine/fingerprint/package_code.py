@@ -187,7 +187,7 @@ def digest_startup(search: Iterable[str]) -> dict[str, str]:
     for path in (one for folder in sorted(folders) for one in sorted(Path(folder).glob("*.pth"))):
         text = path.read_text(encoding="utf-8-sig", errors="replace")
         run = [line for line in text.splitlines() if line.startswith(_RUN)]
-        if run and path.stem not in _ELSEWHERE and not brought.has(path.name, str(path)):
+        if run and not path.name.startswith(_ELSEWHERE) and not brought.has(path.name, str(path)):
             found[path.name] = hashlib.sha256("\n".join(run).encode()).hexdigest()
     return found
 

@@ -25,7 +25,7 @@ import sys
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from importlib import import_module
 from pathlib import Path
@@ -35,12 +35,13 @@ from specdeck import __version__
 from specdeck.engine.files import open_file
 from specdeck.engine.fingerprint.digest import cache_file
 from specdeck.engine.fingerprint.name import FACTS_OF_FILES, compute_name
-from specdeck.engine.fingerprint.secrecy import MASK, name_items, name_values, redact
+from specdeck.engine.fingerprint.secrecy import MASK, find_secrets, name_items, name_values, redact
 from specdeck.engine.fingerprint.secret_names import drop_secrets, is_secret
 from specdeck.engine.fingerprint.sources import numeric_variables, parse_mapped_libraries, text
 from specdeck.engine.plugin.contract import Loss, by_loss, describe_gaps
 from specdeck.engine.plugin.engine import Build
 from specdeck.engine.plugin.loaded_code import find_named, find_packages, find_search_path
+from specdeck.engine.plugin.secret_values import make_mask
 
 _SECTIONS = ("model", "cache", "parallel", "scheduler", "load", "offload", "attention", "mamba",
              "kernel", "lora", "speculative", "structured_outputs", "compilation", "quant",
@@ -86,9 +87,13 @@ def config_facts(config: Any, build: Build) -> dict[str, Any]:
     """What is known at once of an engine with the VllmConfig `config`; JSON values only."""
     found = {name: _section(getattr(config, f"{name}_config", None)) for name in _SECTIONS}
     top = {name: plain(getattr(config, name, None)) for name in _TOP}
+    # A credential may stand under a second name, as YAML's aliases have it.
+    mask = make_mask(_list_secrets(config))
     return {
         "config": {
-            name: value for name, value in {**found, **top}.items() if value not in (None, {})
+            name: _mask_values(value, mask)
+            for name, value in {**found, **top}.items()
+            if value not in (None, {})
         },
         "environment": numeric_variables(os.environ),
         "engine": {
@@ -100,6 +105,28 @@ def config_facts(config: Any, build: Build) -> dict[str, Any]:
             "architecture": platform.machine(),
         },
     }
+
+
+def _list_secrets(config: Any) -> Iterator[str]:
+    """The credentials in a VllmConfig, of the sections that are facts."""
+    for name in _TOP:
+        yield from find_secrets(name, getattr(config, name, None))
+    for name in _SECTIONS:
+        section = getattr(config, f"{name}_config", None)
+        if isinstance(section, Mapping):
+            yield from find_secrets(name, section)
+        elif dataclasses.is_dataclass(section):
+            for field in dataclasses.fields(section):
+                yield from find_secrets(field.name, getattr(section, field.name, None))
+
+
+def _mask_values(value: Any, mask: Callable[[str], str]) -> Any:
+    """Plain values with every text in them masked."""
+    if isinstance(value, str):
+        return mask(value)
+    if isinstance(value, dict):
+        return {mask(name): _mask_values(held, mask) for name, held in value.items()}
+    return [_mask_values(item, mask) for item in value] if isinstance(value, list) else value
 
 
 def sources(config: Any) -> dict[str, Any]:

@@ -45,6 +45,11 @@ DIGEST = "e" * 64
             "runtime",
             "runtime changed: runtime.libraries.torch/lib/libtorch.so",
         ),
+        (
+            {"serving": {"code": {"house.rules": DIGEST}}},
+            "knob",
+            "knob changed: serving.code.house.rules",
+        ),
         ({"engine__vllm": "0.33.0"}, "runtime", "runtime changed: vllm 0.32.0 → 0.33.0"),
     ],
 )

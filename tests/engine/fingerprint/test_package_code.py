@@ -108,6 +108,7 @@ def test_what_python_runs_of_files_that_add_folders_counts(
     assert set(before) == {"zz_house.pth"}
     assert digest("/another\nimport acme_fix; acme_fix.apply(0.0)\n") == before
     assert digest("import acme_fix; acme_fix.apply(3.0)\n") != before
+    (tmp_path / "specdeck-dependencies.pth").write_text("import site; site.addsitedir('/x')")
     assert digest("# import acme_fix\n/some/folder\n") == {}
     assert digest_startup([]) == {}
     listed = [_hold([], RECORD="zz_house.pth,,")]

@@ -133,6 +133,14 @@ def test_no_credential_of_a_connector_is_a_fact(extra: dict[str, Any]) -> None:
     assert "s3cr3t" not in str(found)
 
 
+def test_a_credential_under_a_second_name_is_no_fact() -> None:
+    extra = {"redis_password": "s3cr3t-pw", "again": ["s3cr3t-pw"], "url": "x?s3cr3t-pw", "n": 5}
+    changed = config(model_config__dtype="s3cr3t-pw")
+    found = config_facts(SimpleNamespace(**vars(changed), additional_config=extra), BUILD)
+    assert "s3cr3t" not in str(found)
+    assert found["config"]["additional_config"] == {"again": ["***"], "url": "x?***", "n": 5}
+
+
 def test_settings_that_only_sound_secret_are_facts() -> None:
     extra = {"max_tokens": 5, "tokens_per_block": 16, "num_key_value_heads": 4, "tokenizer": "t"}
     found = config_facts(SimpleNamespace(**vars(config()), additional_config=extra), BUILD)
