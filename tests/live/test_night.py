@@ -38,7 +38,7 @@ async def test_a_collapse_is_named_and_goes_into_a_file_that_replays(
     kept = tmp_path / "night.zip"
     with specdeck.running("record", engine.url, "--quiet"):
         forced = {"structured_outputs": {"json": SCHEMA}}
-        async with put_under(engine.url, WordedTraffic(some=0.4, extra=forced)):
+        async with put_under(engine.url, WordedTraffic(tokens=24, some=0.4, extra=forced)):
             for seconds in (LOOK_S, LONG_LOOK_S):
                 found = await asyncio.to_thread(
                     specdeck, "why", engine.url, "--for", f"{seconds}s", "--json"
