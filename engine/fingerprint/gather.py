@@ -80,7 +80,11 @@ class Gatherer:
             request.get("named") or {},
             search=request.get("search") or (),
         )
-        code_files = {name: package_code.list_code(place) for name, place in code.items()}
+        # vLLM's libraries are facts once they are mapped.
+        code_files = {
+            name: package_code.list_code(place, compiled=name != "vllm")
+            for name, place in code.items()
+        }
         self._total += total_size(path for found in code_files.values() for path in found)
         facts: dict[str, Any] = {}
         for role, place in places.items():

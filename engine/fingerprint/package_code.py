@@ -14,6 +14,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from importlib import metadata
+from importlib.machinery import all_suffixes
 from pathlib import Path
 
 from specdeck.engine.fingerprint.digest import Read, sha256
@@ -146,31 +147,38 @@ def _list_plugins(installed: Iterable[metadata.Distribution]) -> Iterator[str]:
                 yield point.module.partition(".")[0]
 
 
-def list_code(place: Path) -> list[Path]:
-    """A module's own file, or all Python files in a package's folder; sorted.
+def list_code(place: Path, *, compiled: bool = True) -> list[Path]:
+    """A module's own file, or all that can be imported in a package's folder; sorted.
+
+    `compiled`: whether that is more than Python files. What Python itself compiles is none.
 
     A linked folder with code is as good as one in place, and each is read once. One without is not
     gone through: it may be a disk of data.
     """
     if not place.is_dir():
         return [place]
+    suffixes = tuple(all_suffixes()) if compiled else (".py",)
     found, seen = [], set()
     for folder, within, files in os.walk(place, followlinks=True):
-        within[:] = sorted(name for name in within if _may_hold_code(os.path.join(folder, name)))
+        within[:] = sorted(
+            name
+            for name in within
+            if name != "__pycache__" and _may_hold_code(os.path.join(folder, name), suffixes)
+        )
         if (real := os.path.realpath(folder)) in seen:
             within.clear()
             continue
         seen.add(real)
-        paths = (Path(folder, name) for name in files if name.endswith(".py"))
+        paths = (Path(folder, name) for name in files if name.endswith(suffixes))
         found += [path for path in paths if os.path.isfile(path)]
     return sorted(found)
 
 
-def _may_hold_code(folder: str) -> bool:
+def _may_hold_code(folder: str, suffixes: tuple[str, ...]) -> bool:
     if not os.path.islink(folder):
         return True
     with suppress(OSError), os.scandir(folder) as entries:
-        return any(entry.name.endswith(".py") for entry in entries)
+        return any(entry.name.endswith(suffixes) for entry in entries)
     return False
 
 

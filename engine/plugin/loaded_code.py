@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from importlib import util
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeGuard
 
 _PROGRAM = "__main__"
 _PROGRAMS = (_PROGRAM, "__mp_main__")
@@ -30,15 +30,16 @@ def find_packages() -> dict[str, str]:
     python, found, folders = _list_stdlib(), dict[str, str](), dict[str, str]()
     package, folder = "\0", ""  # the outermost that is being gone through
     modules = sys.modules.copy()
-    for name in sorted(modules):  # a package before its modules
+    for name in sorted(filter(_is_text, modules)):  # a package before its modules
         module = modules[name]
         if not isinstance(module, ModuleType):
             continue
         # One that is loaded when it is first used would be by an attribute.
         known = object.__getattribute__(module, "__dict__")
         module_spec, place = known.get("__spec__"), None
-        if isinstance(module_spec, ModuleSpec):
-            origin = module_spec.origin
+        if isinstance(module_spec, ModuleSpec) and _is_text(module_spec.name):
+            # Of another type than a text is one that somebody's own loader has made.
+            origin = module_spec.origin if _is_text(module_spec.origin) else None
             # So do nearly all, of some thousands.
             if name.startswith(package) and origin and origin.startswith(folder):
                 continue
@@ -61,7 +62,7 @@ def find_packages() -> dict[str, str]:
 
 def find_search_path() -> list[str]:
     """The folders that this process imports from."""
-    return [os.path.abspath(folder) for folder in sys.path if isinstance(folder, str)]
+    return [os.path.abspath(folder) for folder in sys.path if _is_text(folder)]
 
 
 def find_named(given: Iterable[Any] | None) -> dict[str, str]:
@@ -119,7 +120,12 @@ def _find_spec(name: str) -> ModuleSpec | None:
                 break
             folders = list(module_spec.submodule_search_locations or ())
             module_spec = PathFinder.find_spec(f"{module_spec.name}.{part}", folders)
-    except (ImportError, ValueError, KeyError):  # a module made in memory has no module_spec
+    except (
+        ImportError,
+        ValueError,
+        KeyError,
+        AttributeError,
+    ):  # a module made in memory has no module_spec
         return None
     return module_spec
 
@@ -131,4 +137,8 @@ def _find_place(found: ModuleSpec) -> str | None:
         return None
     for folder in found.submodule_search_locations or ():
         return str(folder)
-    return found.origin
+    return str(found.origin)
+
+
+def _is_text(value: object) -> TypeGuard[str]:
+    return isinstance(value, str)

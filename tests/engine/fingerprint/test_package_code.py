@@ -125,6 +125,15 @@ def test_a_list_of_files_that_is_none_is_passed_over(record: str) -> None:
     assert found == {"house": Path("/v/house.py")}
 
 
+def test_what_is_compiled_counts_unless_python_has_done_it(tmp_path: Path) -> None:
+    (tmp_path / "__pycache__").mkdir()
+    names = ["a.py", "b.abi3.so", "c.pyc", "d.json", "libe.so.6", "__pycache__/a.cpython-311.pyc"]
+    for name in names:
+        (tmp_path / name).touch()
+    assert [path.name for path in list_code(tmp_path)] == names[:3]
+    assert [path.name for path in list_code(tmp_path, compiled=False)] == names[:1]
+
+
 def test_a_linked_folder_of_a_package_is_read_once(tmp_path: Path) -> None:
     shared, package = tmp_path / "shared", tmp_path / "house"
     shared.mkdir()

@@ -3,10 +3,10 @@
 import ast
 import subprocess
 import sys
-from importlib import import_module, util
+from importlib import import_module, machinery, util
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -113,6 +113,21 @@ def list_packages(words: list[str], folder: Path) -> dict[str, str]:
         [sys.executable, *words], cwd=folder, capture_output=True, text=True, check=True
     )
     return dict(ast.literal_eval(asked.stdout))
+
+
+def test_what_somebodys_own_loader_makes_of_a_module_harms_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    odd = ModuleType("house_odd")
+    odd.__spec__ = machinery.ModuleSpec("house_odd", None, origin=cast("str", Path("/h/odd.py")))
+    odd.__spec__.has_location = True
+    nameless = ModuleType("house_nameless")
+    nameless.__spec__ = machinery.ModuleSpec(cast("str", None), None, origin="/h/x.py")
+    modules: dict[Any, Any] = {None: odd, "house_odd": odd, "house_nameless": nameless}
+    monkeypatch.setattr(sys, "modules", sys.modules | modules)
+    found = find_packages()
+    assert found["house_odd"] == "/h/odd.py"
+    assert "house_nameless" not in found
 
 
 def test_what_is_no_folder_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
