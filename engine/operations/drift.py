@@ -70,32 +70,40 @@ class Drift:
 
 _MOVING = "live.k"
 """What policies and operators move again and again."""
+_MOST_REPORTS = 20
 
 
 class DriftDetector:
     """Compares fingerprints with one pin, and knows what it has reported already.
 
     A k that moves on while it differs from its pin anyway is no second drift. Whatever else
-    becomes of a fact that differs is.
+    becomes of a fact that differs is, unless it was reported of this drift before: behind one
+    address may be two engines that answer by turns. A drift that is ever another is reported
+    `_MOST_REPORTS` times.
     """
 
     def __init__(self, pinned: Fingerprint, place: Path) -> None:
         self.pinned = pinned
         self.place = place
-        self._reported: frozenset[tuple[str, ...]] = frozenset()
+        self._reported: set[frozenset[tuple[str, ...]]] = set()
+        """All that the present drift has been; none while there is none."""
 
     def detect(self, found: Fingerprint, t: float) -> tuple[Comparison, Drift | None]:
         """The comparison with the pin at Unix time `t`, and the drift where that is news."""
         comparison = compare(self.pinned, found)
-        differing: frozenset[tuple[str, ...]] = frozenset()
-        if not comparison.same:
-            facts = (
-                (one.fact,) if one.fact == _MOVING else (one.fact, repr(one.after))
-                for one in comparison.differences
-            )
-            differing = frozenset((*facts, *((kind,) for kind, _ in comparison.verdicts)))
-        is_news, self._reported = differing != self._reported, differing
-        return comparison, Drift(t, self.place, comparison) if is_news else None
+        if comparison.same:
+            is_news = bool(self._reported)
+            self._reported.clear()
+            return comparison, Drift(t, self.place, comparison) if is_news else None
+        facts = (
+            (one.fact,) if one.fact == _MOVING else (one.fact, repr(one.after))
+            for one in comparison.differences
+        )
+        differing = frozenset((*facts, *((kind,) for kind, _ in comparison.verdicts)))
+        if differing in self._reported or len(self._reported) >= _MOST_REPORTS:
+            return comparison, None
+        self._reported.add(differing)
+        return comparison, Drift(t, self.place, comparison)
 
 
 @dataclass(frozen=True, slots=True)

@@ -264,6 +264,26 @@ async def test_a_fact_that_differs_in_another_way_is_news_and_a_k_is_not(
     assert drifts == [True, False, True, True, False, True]
 
 
+async def test_a_drift_that_comes_and_goes_between_two_engines_is_told_of_each_once(
+    engine: NamedEngine, place: Path
+) -> None:
+    watcher = watch(engine, place)
+    await watcher.open()
+
+    async def count(*drivers: str) -> int:
+        found = 0
+        for driver in drivers:
+            engine.found = fingerprint(runtime__driver=driver)
+            events = [event async for event in watcher.verify(1.0, URL)]
+            found += any(isinstance(event, Drift) for event in events)
+        return found
+
+    assert await count(*["580.1", "590.2"] * 10) == 2
+    assert await count("570.86.15") == 1  # over
+    assert await count("590.2", "580.1", "590.2") == 2
+    assert await count(*map(str, range(100))) == 18
+
+
 async def test_a_verification_says_that_facts_do_not_come_whatever_the_error_is(
     engine: NamedEngine, place: Path
 ) -> None:
