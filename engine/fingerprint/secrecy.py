@@ -86,9 +86,8 @@ _BLOCK = re.compile(
 )
 """What has YAML's value in the lines below; a quoted text spells the end of a line `\\n`. A comment
 has an end, as each of many names in a line would be read on to the line's."""
-_PROPERTIES = re.compile(
-    r"[ \t]++([!&][^\s,\[\]{}\\\"']*+(?:[ \t]++[!&][^\s,\[\]{}\\\"']*+)*+)(?=\s|\\)"
-)
+_PROPERTY = r"(?:!<[^\s>]*+>|[!&][^\s,\[\]{}\\\"']*+)"
+_PROPERTIES = re.compile(rf"[ \t]++({_PROPERTY}(?:[ \t]++{_PROPERTY})*+)(?=\s|\\)")
 """YAML's type and anchor before a value: `!!str &pw`. What looks so is masked as well."""
 _INDENTATION = re.compile(r"[ \t]*(?:- *)*")
 _LONGEST_INDENTATION = 1_000
@@ -416,9 +415,10 @@ def _locate_block(text: str, start: int, at: int) -> _Span | None:
         words = line.lstrip(" \t")
         further = len(line) - len(words)
         is_item = words.startswith("- ") and not head[1]
-        if words and further <= column - is_item:
+        is_outside = further <= column - is_item
+        if words and is_outside and not words.startswith("#"):
             break
-        end = stop if words else end
+        end = stop if words and not is_outside else end
         at = stop + len(mark)
     if end == head.end():
         return None
