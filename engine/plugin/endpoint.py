@@ -22,7 +22,7 @@ from specdeck.engine.plugin.looks import SharedLook, StepReader
 from specdeck.engine.plugin.rank_states import MERGES
 from specdeck.engine.plugin.ranks import Ranks, Turns, find_obstacle
 from specdeck.engine.plugin.reply import Refusal, inability, nonsense
-from specdeck.engine.plugin.serving_facts import read_serving_facts
+from specdeck.engine.plugin.serving_facts import Unread, read_serving_facts
 from specdeck.engine.plugin.take_hold import find_client_gaps
 from specdeck.engine.protocol.calibration import StepShape
 from specdeck.engine.protocol.codec import WrongType
@@ -75,6 +75,8 @@ _ALONE = Capability(
     "run one engine per rank, without data_parallel_size",
 )  # fmt: skip
 
+_READING_S = 3.0
+"""For a server's own files, before it serves."""
 _FIRST_PATIENCE_S = 60.0
 """At the first contact every worker is asked as well."""
 
@@ -111,6 +113,8 @@ class SpecdeckEndpoint:
         self._system_fingerprint: str | None = None
         self._unstamped: str | None = "not asked yet"
         """Why responses do not carry the live fingerprint; None when they do."""
+        self._late: asyncio.Task[None] | None = None
+        """Tells facts whose reading takes long."""
         self._inexact: str | None = None
         """Why requests under exact names are not pinned; None when they are."""
         self._looks = {
@@ -220,8 +224,25 @@ class SpecdeckEndpoint:
         self._unstamped = await self._stamp(state_now["instance"])
 
     async def _tell_serving_facts(self, args: Any) -> None:
-        """Has the engine core name what this process makes of requests and answers."""
-        facts, unread = await asyncio.to_thread(read_serving_facts, args)
+        """Has the engine core name what this process makes of requests and answers.
+
+        The engine serves meanwhile where files take long to be read: its names are partial then.
+        """
+        reading = asyncio.create_task(asyncio.to_thread(read_serving_facts, args))
+        done, _ = await asyncio.wait({reading}, timeout=_READING_S)
+        if done:
+            await self._tell_core(*reading.result())
+        else:
+            await self._tell_core({}, [{"fact": "serving", "reason": "being read"}])
+            self._late = asyncio.create_task(self._tell_later(reading))
+
+    async def _tell_later(self, reading: asyncio.Task[tuple[dict[str, Any], Unread]]) -> None:
+        try:
+            await self._tell_core(*await reading)
+        except Exception:  # nobody waits for this task
+            logger.exception("the fingerprint lacks the server's own settings")
+
+    async def _tell_core(self, facts: dict[str, Any], unread: Unread) -> None:
         told = {"facts": facts, "unread": unread}
         try:
             await self._ask("serving", told, patience_s=_FIRST_PATIENCE_S)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -102,6 +103,8 @@ class Cores:
     ranks: int = 1
     changed: list[dict[str, Any]] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
+    serving: list[dict[str, Any]] = field(default_factory=list)
+    """What the server made of its own files."""
 
     @property
     def vllm_config(self) -> Any:
@@ -129,6 +132,8 @@ class Cores:
             shape = json.loads(payload)["shape"]
             found = {"instance": "one", "seconds": [0.02], "interrupted": False, "real_s": None}
             return [json.dumps({**found, "batch": shape["batch"], "k": shape["k"]})]
+        if command == "serving":
+            self.serving.append(json.loads(payload))
         if command == "change":
             self.changed.append(json.loads(payload)["change"])
             return [json.dumps(answer) for answer in self.to_changes]
@@ -450,6 +455,25 @@ async def test_ranks_that_cannot_be_changed_together_are_not_changed_and_the_sta
     assert [name for name, one in able.items() if one["available"]] == ONLY_PINS
     assert why in able["policy.goodput"]["reason"]
     assert able["cold"]["reason"] == "it has no drafter"
+
+
+async def test_an_engine_serves_while_a_servers_files_are_read(
+    ask: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, cores = threading.Event(), Cores()
+
+    def read_slowly(args: Any) -> tuple[dict[str, Any], list[dict[str, str]]]:
+        read.wait(30)
+        return {"chat_template": "c7"}, []
+
+    monkeypatch.setattr(module, "read_serving_facts", read_slowly)
+    monkeypatch.setattr(module, "_READING_S", 0.01)
+    assert (await ask(cores)).status_code == 200
+    pending = {"facts": {}, "unread": [{"fact": "serving", "reason": "being read"}]}
+    assert cores.serving == [pending]
+    read.set()
+    await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()}, timeout=10)
+    assert cores.serving[1:] == [{"facts": {"chat_template": "c7"}, "unread": []}]
 
 
 async def test_the_first_error_of_several_engines_is_the_answer(ask: Asking) -> None:
