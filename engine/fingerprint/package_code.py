@@ -67,7 +67,7 @@ def choose_house(
         name: _locate(place)
         for name, place in loaded.items()
         if _top(name) not in _ELSEWHERE
-        and _is_source(Path(place), folders, python)
+        and _is_source(name, Path(place), folders, python)
         and not brought.has(name, place)
     }
 
@@ -85,9 +85,13 @@ def _locate(place: str) -> Path:
     return holder if holder.is_file() else found
 
 
-def _is_source(place: Path, folders: Collection[Path], python: Collection[Path]) -> bool:
+def _is_source(name: str, place: Path, folders: Collection[Path], python: Collection[Path]) -> bool:
     """Whether somebody has written it; a folder may have left the search path once it is loaded."""
-    return place.parent in folders or not (place.suffix == ".so" or place.parent in python)
+    above = [place, *place.parents]
+    root = above[
+        min(name.count(".") + 1, len(above) - 1)
+    ]  # where the import of such a name finds it
+    return root in folders or not (place.suffix == ".so" or place.parent in python)
 
 
 class _Brought:

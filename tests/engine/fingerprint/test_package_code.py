@@ -76,10 +76,12 @@ def test_programs_of_a_distribution_and_parts_of_a_shared_package_are_told_apart
         "zope.interface": "/e/lib/python3/site/zope/interface",
         "google.house": "/house/google/house.py",
         "google.rpc_house": "/e/lib/python3/site/google/rpc_house.py",
+        "google._fast": "/house/google/_fast.abi3.so",
+        "made": "/house/cache/made.so",
         "specdeck.more": "/s/more.py",
     }
     found = choose_house(loaded, search=["/house"], installed=installed)
-    assert set(found) == {"google.house", "google.rpc_house"}
+    assert set(found) == {"google.house", "google.rpc_house", "google._fast"}
     serving = {"__main__": "/house/serve.py"}
     assert choose_house(serving, search=[], installed=installed) == {
         "__main__": Path("/house/serve.py")
