@@ -5,12 +5,10 @@ The standard library only: it runs in a process beside the engine.
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import os
 import site
 import sysconfig
-from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from importlib import metadata
@@ -18,6 +16,7 @@ from importlib.machinery import all_suffixes
 from pathlib import Path
 
 from specdeck.engine.fingerprint.digest import Read, sha256
+from specdeck.engine.fingerprint.distributions import Brought
 
 _ALWAYS = ("vllm", "sitecustomize", "usercustomize")
 """vLLM's own, and what Python imports by itself: what that patches is in no file of vLLM's."""
@@ -54,13 +53,13 @@ def choose_house(
     search: Iterable[str],
     installed: Iterable[metadata.Distribution] | None = None,
 ) -> dict[str, Path]:
-    """What no `installed` distribution (of this process where none are given) has brought of
-    `loaded`: no version says anything of it.
+    """What of `loaded` neither vLLM and specdeck nor what they require has brought, of the
+    `installed` distributions (of this process where none are given).
 
     Python's own does not count, and a library only where it lies in a folder of the `search` path:
     elsewhere it is what a compiler has made.
     """
-    brought = _Brought(metadata.distributions() if installed is None else installed)
+    brought = Brought(metadata.distributions() if installed is None else installed)
     python = {Path(sysconfig.get_path(one)) for one in ("stdlib", "platstdlib")}
     folders = set(map(Path, search)) - python
     return {
@@ -92,56 +91,6 @@ def _is_source(name: str, place: Path, folders: Collection[Path], python: Collec
         min(name.count(".") + 1, len(above) - 1)
     ]  # where the import of such a name finds it
     return root in folders or not (place.suffix == ".so" or place.parent in python)
-
-
-class _Brought:
-    """What distributions have brought: by place, as another file may bear a name of theirs."""
-
-    def __init__(self, installed: Iterable[metadata.Distribution]) -> None:
-        self._tops: set[str] = set()
-        self._unlisted: set[tuple[str, str]] = set()
-        """Folder and name of the packages of those that list no files."""
-        files = list[str]()
-        for distribution in installed:
-            with suppress(OSError, ValueError, csv.Error):  # what others wrote into a list of files
-                files += self._add(distribution)
-        self._files = sorted(files)
-
-    def _add(self, distribution: metadata.Distribution) -> list[str]:
-        root = os.path.realpath(str(distribution.locate_file("")))
-        record = distribution.read_text("RECORD")
-        if record is None:
-            names = (distribution.read_text("top_level.txt") or "").split()
-            self._unlisted.update((root, name) for name in names)
-            return []
-        # `distribution.files` takes seconds for an environment.
-        rows = [row[0] for row in csv.reader(record.splitlines()) if row]
-        self._tops.update(f"{root}/{row.partition('/')[0]}" for row in rows)
-        # Programs lie elsewhere, such as in `../../../bin`.
-        return [
-            os.path.normpath(f"{root}/{row}") if ".." in row else f"{root}/{row}" for row in rows
-        ]
-
-    def has(self, name: str, place: str) -> bool:
-        """Whether the package `name` at `place` is theirs, or is one that theirs carries, as
-        `setuptools/_vendor` does."""
-        for one in {place, os.path.realpath(place)}:
-            if one in self._tops or self._is_listed(one) or self._is_of_unlisted(name, one):
-                return True
-        return False
-
-    def _is_listed(self, place: str) -> bool:
-        at = bisect_left(self._files, place)
-        if self._files[at : at + 1] == [place]:
-            return True
-        at = bisect_left(self._files, f"{place}/")
-        return self._files[at : at + 1] != [] and self._files[at].startswith(f"{place}/")
-
-    def _is_of_unlisted(self, name: str, place: str) -> bool:
-        if "." not in name:
-            return (os.path.dirname(place), name) in self._unlisted
-        top = _top(name)
-        return any(place.startswith(f"{root}/{top}/") for root, one in self._unlisted if one == top)
 
 
 def _list_plugins(installed: Iterable[metadata.Distribution]) -> Iterator[str]:
@@ -193,7 +142,7 @@ def digest_startup(search: Iterable[str]) -> dict[str, str]:
     Folders that such a file adds do not count: they say where code lies. What a distribution has
     brought does not either. Raises OSError for a file that cannot be read.
     """
-    brought = _Brought(metadata.distributions())
+    brought = Brought(metadata.distributions())
     folders = {*site.getsitepackages(), site.getusersitepackages()} & set(search)
     found = {}
     for path in (one for folder in sorted(folders) for one in sorted(Path(folder).glob("*.pth"))):

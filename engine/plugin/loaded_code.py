@@ -29,29 +29,29 @@ def find_packages() -> dict[str, str]:
     """
     python, found, folders = _list_stdlib(), dict[str, str](), dict[str, str]()
     package, folder = "\0", ""  # the outermost that is being gone through
-    modules = sys.modules.copy()
-    for name in sorted(filter(_is_text, modules)):  # a package before its modules
+    modules = {name: module for name, module in sys.modules.copy().items() if _is_text(name)}
+    # A package before its modules, and before what of it is run as a program.
+    programs = [name for name in _PROGRAMS if name in modules]
+    for name in (*sorted(modules.keys() - programs), *programs):
         module = modules[name]
         if not isinstance(module, ModuleType):
             continue
         # One that is loaded when it is first used would be by an attribute.
         known = object.__getattribute__(module, "__dict__")
-        module_spec, place = known.get("__spec__"), None
-        if isinstance(module_spec, ModuleSpec) and _is_text(module_spec.name):
-            # Of another type than a text is one that somebody's own loader has made.
-            origin = module_spec.origin if _is_text(module_spec.origin) else None
+        own, place = name, None
+        if isinstance(module_spec := known.get("__spec__"), ModuleSpec):
+            origin = module_spec.origin
             # So do nearly all, of some thousands.
-            if name.startswith(package) and origin and origin.startswith(folder):
+            if name.startswith(package) and _is_text(origin) and origin.startswith(folder):
                 continue
-            if module_spec.name == name or module_spec.name.partition(".")[0] not in modules:
-                place = _find_place(
-                    module_spec
-                )  # else an alias, or a module that is run as a program
+            own = str(module_spec.name)
+            if own == name or own not in modules:  # else an alias
+                place = _find_place(module_spec)
         elif name in _PROGRAMS:
             place = _find_program(known)
-        if place is None or _is_within(folders, name, place):
+        if place is None or _is_within(folders, own, place):
             continue
-        top = name.partition(".")[0]
+        top = own.partition(".")[0]
         if top not in sys.stdlib_module_names or not place.startswith(python):
             found[_PROGRAM if name in _PROGRAMS else name] = place
             folders[name] = f"{place}/"

@@ -35,7 +35,9 @@ POINTS = [
 ]
 
 
-def _hold(points: list[metadata.EntryPoint], **texts: str) -> Any:
+def _hold(points: list[metadata.EntryPoint], name: str = "vllm", **texts: str) -> Any:
+    """A distribution; of a name that vLLM does not require its code counts by content."""
+    texts["METADATA"] = f"Name: {name}\nRequires-Dist: torch>=2\n\nName: other"
     return SimpleNamespace(
         entry_points=points,
         read_text=lambda name: texts.get(name.partition(".")[0]),
@@ -86,6 +88,22 @@ def test_programs_of_a_distribution_and_parts_of_a_shared_package_are_told_apart
     assert choose_house(serving, search=[], installed=installed) == {
         "__main__": Path("/house/serve.py")
     }
+
+
+def test_what_neither_vllm_nor_what_it_requires_has_brought_counts() -> None:
+    installed = [
+        _hold([], "vllm", RECORD="vllm/a.py,,"),
+        _hold([], "Torch", RECORD="torch/a.py,,"),
+        _hold([], "specdeck", top_level="specdeck\n"),
+        _hold([], "house_lib", RECORD="house_lib/a.py,,"),
+        _hold([], "house-edit", top_level="house_edit\n"),
+    ]
+    loaded = {name: f"/v/{name}" for name in ("vllm", "torch", "house_lib", "house_edit")}
+    assert set(choose_house(loaded, search=["/v"], installed=installed)) == {
+        "house_lib", "house_edit",
+    }  # fmt: skip
+    # A checkout of vLLM on the search path says nothing of what it requires.
+    assert choose_house(loaded, search=["/v"], installed=installed[1:]) == {"vllm": Path("/v/vllm")}
 
 
 def test_code_in_an_archive_counts_by_the_archive(tmp_path: Path) -> None:

@@ -87,13 +87,19 @@ def test_a_module_in_the_place_of_one_of_pythons_counts(
 LISTS = "from specdeck.engine.plugin.loaded_code import find_packages; print(find_packages())"
 
 
-@pytest.mark.parametrize("words", [["serve.py"], ["-m", "serve"], ["."]])
-def test_the_program_of_a_process_counts(tmp_path: Path, words: list[str]) -> None:
-    for name in ("serve.py", "__main__.py"):
-        (tmp_path / name).write_text(LISTS)
-    found = list_packages(words, tmp_path)
-    name = "__main__.py" if words == ["."] else "serve.py"
-    assert found["__main__"] == str(tmp_path / name)
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["serve.py"], "serve.py"),
+        (["-m", "serve"], "serve.py"),
+        (["."], "__main__.py"),
+        (["-m", "tools.serve"], "tools/serve.py"),
+    ],
+)
+def test_the_program_of_a_process_counts(tmp_path: Path, words: list[str], name: str) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)  # and is no package of its own
+    (tmp_path / name).write_text(LISTS)
+    assert list_packages(words, tmp_path)["__main__"] == str(tmp_path / name)
 
 
 @pytest.mark.parametrize("words", [["-c", LISTS], ["-m", "house.serve"]])
@@ -123,11 +129,12 @@ def test_what_somebodys_own_loader_makes_of_a_module_harms_nothing(
     odd.__spec__.has_location = True
     nameless = ModuleType("house_nameless")
     nameless.__spec__ = machinery.ModuleSpec(cast("str", None), None, origin="/h/x.py")
+    nameless.__spec__.has_location = True
     modules: dict[Any, Any] = {None: odd, "house_odd": odd, "house_nameless": nameless}
     monkeypatch.setattr(sys, "modules", sys.modules | modules)
     found = find_packages()
     assert found["house_odd"] == "/h/odd.py"
-    assert "house_nameless" not in found
+    assert found["house_nameless"] == "/h/x.py"
 
 
 def test_what_is_no_folder_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
