@@ -87,9 +87,8 @@ def _locate(place: str) -> Path:
 def _is_source(name: str, place: Path, folders: Collection[Path], python: Collection[Path]) -> bool:
     """Whether somebody has written it; a folder may have left the search path once it is loaded."""
     above = [place, *place.parents]
-    root = above[
-        min(name.count(".") + 1, len(above) - 1)
-    ]  # where the import of such a name finds it
+    # Where the import of such a name finds it.
+    root = above[min(name.count(".") + 1, len(above) - 1)]
     return root in folders or not (place.suffix == ".so" or place.parent in python)
 
 
