@@ -18,15 +18,24 @@ import yaml
 from specdeck.engine.config.vllm_args import Argument, format_word
 from specdeck.engine.files import replace_file
 from specdeck.engine.fingerprint.secrecy import contains_secret, find_secrets
-from specdeck.engine.plugin.secret_values import format_values
+from specdeck.engine.plugin.secret_values import format_values, make_mask
 
 FLAG = "--config"
 """What vLLM takes the file by; as another argument it is not for a config of specdeck's."""
 
 
 def find_private(arguments: Mapping[str, Any]) -> frozenset[str]:
-    """The names of the arguments that hold a credential, at whatever depth."""
-    return frozenset(name for name, value in arguments.items() if contains_secret(name, value))
+    """The names of the arguments that hold a credential, at whatever depth.
+
+    YAML's aliases may have put the value of one under a name that tells nothing.
+
+    >>> sorted(find_private({"a": {"password": "s3cr3t-pw"}, "b": ["s3cr3t-pw"], "c": "pw"}))
+    ['a', 'b']
+    """
+    named = {name for name, value in arguments.items() if contains_secret(name, value)}
+    mask = make_mask(found for name in named for found in find_secrets(name, arguments[name]))
+    words = {name: repr(value) for name, value in arguments.items()}
+    return frozenset(named | {name for name, word in words.items() if mask(word) != word})
 
 
 def format_private(arguments: Mapping[str, Any], accepted: Mapping[str, Argument]) -> str | None:

@@ -19,6 +19,7 @@ import json
 import mmap
 import os
 import platform
+import secrets
 import struct
 import subprocess
 import sys
@@ -41,7 +42,7 @@ from specdeck.engine.fingerprint.sources import numeric_variables, parse_mapped_
 from specdeck.engine.plugin.contract import Loss, by_loss, describe_gaps
 from specdeck.engine.plugin.engine import Build
 from specdeck.engine.plugin.loaded_code import find_named, find_packages, find_search_path
-from specdeck.engine.plugin.secret_values import make_mask
+from specdeck.engine.plugin.secret_values import list_values, make_mask, mask_within
 
 _SECTIONS = ("model", "cache", "parallel", "scheduler", "load", "offload", "attention", "mamba",
              "kernel", "lora", "speculative", "structured_outputs", "compilation", "quant",
@@ -88,10 +89,10 @@ def config_facts(config: Any, build: Build) -> dict[str, Any]:
     found = {name: _section(getattr(config, f"{name}_config", None)) for name in _SECTIONS}
     top = {name: plain(getattr(config, name, None)) for name in _TOP}
     # A credential may stand under a second name, as YAML's aliases have it.
-    mask = make_mask(_list_secrets(config))
+    mask = make_mask((*_list_secrets(config), *list_values()))
     return {
         "config": {
-            name: _mask_values(value, mask)
+            name: mask_within(value, mask)
             for name, value in {**found, **top}.items()
             if value not in (None, {})
         },
@@ -118,15 +119,6 @@ def _list_secrets(config: Any) -> Iterator[str]:
         elif dataclasses.is_dataclass(section):
             for field in dataclasses.fields(section):
                 yield from find_secrets(field.name, getattr(section, field.name, None))
-
-
-def _mask_values(value: Any, mask: Callable[[str], str]) -> Any:
-    """Plain values with every text in them masked."""
-    if isinstance(value, str):
-        return mask(value)
-    if isinstance(value, dict):
-        return {mask(name): _mask_values(held, mask) for name, held in value.items()}
-    return [_mask_values(item, mask) for item in value] if isinstance(value, list) else value
 
 
 def sources(config: Any) -> dict[str, Any]:
@@ -416,11 +408,7 @@ def identify(core: Any, build: Build, instance: str) -> tuple[Identity, Board | 
     request = {
         **sources(core.vllm_config),
         "libraries": worker.get("libraries", []),
-        # A worker in this process has listed the same.
-        "loaded": {
-            **worker.get("loaded", {}),
-            **({} if worker.get("pid") == os.getpid() else find_packages()),
-        },
+        "loaded": worker.get("loaded", {}),
         "search": [*worker.get("search", ()), *find_search_path()],
         "named": find_named(_name_given_code(core.vllm_config)),
         "cache": _digest_cache(),
@@ -428,8 +416,10 @@ def identify(core: Any, build: Build, instance: str) -> tuple[Identity, Board | 
     held_ms = (read_own_clock() - began) * 1e3
     if getattr(core.vllm_config.parallel_config, "data_parallel_index", 0):
         return found, board  # the first engine speaks for all: one reading is enough
+    # As they are now: what the first requests import may come sooner or later.
+    modules = sys.modules.copy()
     thread = threading.Thread(
-        target=learn, args=(found, request, held_ms), name="specdeck-facts", daemon=True
+        target=learn, args=(found, request, modules, held_ms), name="specdeck-facts", daemon=True
     )
     thread.start()
     return found, board
@@ -456,8 +446,11 @@ def read_own_clock() -> float:
     return time.perf_counter() - ready_s
 
 
-def learn(identity: Identity, request: Mapping[str, Any], held_ms: float) -> None:
-    """Has the facts of `request` read and hands them over; a failure leaves a reason."""
+def learn(
+    identity: Identity, request: Mapping[str, Any], modules: Mapping[Any, object], held_ms: float
+) -> None:
+    """Has the facts of `request` and the code of `modules` read, and hands them over; a failure
+    leaves a reason."""
     began = time.monotonic()
 
     def note(progress: Mapping[str, Any]) -> None:
@@ -466,7 +459,8 @@ def learn(identity: Identity, request: Mapping[str, Any], held_ms: float) -> Non
         identity.note({"finished": False, **progress, **held})
 
     try:
-        result = read_beside(request, note)
+        loaded = {**request["loaded"], **find_packages(modules)}
+        result = read_beside({**request, "loaded": loaded}, note)
         facts = {"model": result["model"], "runtime": result["runtime"]}
         unread, size = list(result["unread"]), int(result["bytes"])
     except Exception as error:  # noqa: BLE001  # names would be awaited for ever
@@ -526,7 +520,7 @@ def _follow(
 
 def _first_worker(core: Any) -> dict[str, Any]:
     """Rank 0 speaks for all: its libraries lie on this machine."""
-    answers = core.model_executor.collective_rpc("specdeck_worker", args=("facts",))
+    answers = core.model_executor.collective_rpc("specdeck_worker", args=("facts", _name_process()))
     return dict(answers[0]) if answers else {}
 
 
@@ -546,15 +540,22 @@ def _board(instance: str) -> Board | None:
         return None
 
 
-def worker_facts(worker: Any) -> dict[str, Any]:
+_STARTED = secrets.token_hex(8)
+
+
+def _name_process() -> str:
+    """Of this one alone, also among those of other machines and those that are its forks."""
+    return f"{_STARTED}-{os.getpid()}"
+
+
+def worker_facts(worker: Any, core: str) -> dict[str, Any]:
     """Facts, the paths of mapped libraries and of loaded packages; called once, after the engine
-    warmed up."""
+    warmed up. The engine `core` has loaded the same where it is this process, and lists it."""
     return {
         "device": {**_torch(), **_device()},
         "attention": attention_backends(worker),
         "libraries": parse_mapped_libraries(text("/proc/self/maps") or ""),
-        "pid": os.getpid(),
-        "loaded": find_packages(),
+        "loaded": {} if core == _name_process() else find_packages(sys.modules.copy()),
         "search": find_search_path(),
     }
 

@@ -20,8 +20,10 @@ _PROGRAMS = (_PROGRAM, "__mp_main__")
 """What the process was started with, and the same as multiprocessing loads it once more."""
 
 
-def find_packages() -> dict[str, str]:
-    """The file or folder of each package and module that is loaded and not Python's own.
+def find_packages(loaded: Mapping[Any, object]) -> dict[str, str]:
+    """The file or folder of each package and module of `loaded` that is not Python's own.
+
+    `loaded` is a copy of `sys.modules`, which other threads add to.
 
     Of what lies in a package's folder that folder alone; of a package without a folder of its own,
     as one is that several folders are a part of, each of its modules. A program that was started
@@ -29,7 +31,7 @@ def find_packages() -> dict[str, str]:
     """
     python, found, folders = _list_stdlib(), dict[str, str](), dict[str, str]()
     package, folder = "\0", ""  # the outermost that is being gone through
-    modules = {name: module for name, module in sys.modules.copy().items() if _is_text(name)}
+    modules = {name: module for name, module in loaded.items() if _is_text(name)}
     # A package before its modules, and before what of it is run as a program.
     programs = [name for name in _PROGRAMS if name in modules]
     for name in (*sorted(modules.keys() - programs), *programs):
@@ -45,7 +47,7 @@ def find_packages() -> dict[str, str]:
             if name.startswith(package) and _is_text(origin) and origin.startswith(folder):
                 continue
             own = str(module_spec.name)
-            if own == name or own not in modules:  # else an alias
+            if own == name or modules.get(own) is not module:  # else an alias
                 place = _find_place(module_spec)
         elif name in _PROGRAMS:
             place = _find_program(known)

@@ -96,5 +96,5 @@ def _on_worker(worker: Any, command: str, *args: Any) -> Any:
     if command == "facts":
         from specdeck.engine.plugin import fingerprint
 
-        return fingerprint.worker_facts(worker)
+        return fingerprint.worker_facts(worker, *args)
     return drafters.skip(worker, *args)

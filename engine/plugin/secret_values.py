@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from specdeck.engine.files import read_file
@@ -104,6 +105,25 @@ def make_mask(values: Iterable[str]) -> Callable[[str], str]:
         return text
 
     return mask
+
+
+def mask_within(value: Any, mask: Callable[[str], str]) -> Any:
+    """Values as JSON has them, with every text in them masked.
+
+    >>> mask_within({"a": ["correct-horse", 5]}, make_mask(["correct-horse"]))
+    {'a': ['***', 5]}
+    """
+    if isinstance(value, str):
+        return mask(value)
+    if isinstance(value, dict):
+        return {mask(name): mask_within(held, mask) for name, held in value.items()}
+    return [mask_within(item, mask) for item in value] if isinstance(value, list) else value
+
+
+def list_values(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """Those of this engine's arguments, until it is ready."""
+    named = environment.get(MASK_VARIABLE)
+    return read_values(Path(named)) if named else ()
 
 
 def measure_longest(values: Iterable[str]) -> int:

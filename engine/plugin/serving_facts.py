@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -15,8 +16,10 @@ from typing import Any
 
 from specdeck.engine.fingerprint.digest import sha256
 from specdeck.engine.fingerprint.package_code import choose_house, digest_code, list_code
+from specdeck.engine.fingerprint.secrecy import find_secrets
 from specdeck.engine.plugin.fingerprint import plain
 from specdeck.engine.plugin.loaded_code import find_named, find_packages, find_search_path
+from specdeck.engine.plugin.secret_values import make_mask, mask_within
 
 _SETTINGS = (
     "chat_template_content_format", "trust_request_chat_template", "trust_request_mm_kwargs",
@@ -46,7 +49,7 @@ def read_serving_facts(args: Any) -> tuple[dict[str, Any], Unread]:
     if middleware:
         found["middleware"] = [plain(one) for one in middleware]
     # With what this server alone has loaded, such as the modules that a middleware imports.
-    house = choose_house(find_packages(), search=find_search_path())
+    house = choose_house(find_packages(sys.modules.copy()), search=find_search_path())
     named = {name: Path(place) for name, place in find_named(middleware).items()}
     if code := _read_code(house | named, unread):
         found["code"] = code
@@ -59,7 +62,15 @@ def read_serving_facts(args: Any) -> tuple[dict[str, Any], Unread]:
     for adapter in getattr(args, "lora_modules", None) or ():
         name, path = str(adapter.name), str(adapter.path)
         _put(adapters, unread, name, partial(_read_adapter, path), under="adapters.")
-    return found | ({"adapters": adapters} if adapters else {}), unread
+    mask = make_mask(_list_secrets(args))
+    return mask_within(found | ({"adapters": adapters} if adapters else {}), mask), unread
+
+
+def _list_secrets(args: Any) -> Iterator[str]:
+    """The credentials in a server's arguments: one may stand under a second name."""
+    for name, value in vars(args).items():
+        if name != "middleware":
+            yield from find_secrets(name, value)
 
 
 def _put(

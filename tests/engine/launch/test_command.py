@@ -335,6 +335,20 @@ def test_a_secret_at_any_depth_is_no_word_of_the_command_line(tmp_path: Path) ->
         build_argv(found, python="py", host="h", port=1)
 
 
+def test_a_secret_under_a_second_name_is_no_word_of_the_command_line(tmp_path: Path) -> None:
+    aliases = """\
+additional_config: {redis_password: &pw hush-hush-hush}
+default_chat_template_kwargs: {tenant: *pw}
+response_role: *pw
+"""
+    found = config(tmp_path, EAGLE + aliases)
+    line = build_argv(found, python="py", host="h", port=1, private=tmp_path / "secret.yaml")
+    assert "hush" not in str(line)
+    text = private_arguments(found, build=CPU, environment={})
+    assert text is not None
+    assert "response-role: hush-hush-hush" in text
+
+
 def test_a_config_without_a_secret_needs_no_file(tmp_path: Path) -> None:
     found = config(tmp_path, EAGLE + "hf_overrides: {max_tokens: 5, password: null}\n")
     line = build_argv(found, python="py", host="h", port=1, private=tmp_path / "secret.yaml")

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import IntEnum
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,8 @@ from specdeck.engine.fingerprint.name import compute_name
 from specdeck.engine.fingerprint.sources import numeric_variables
 from specdeck.engine.plugin.engine import Build
 from specdeck.engine.plugin.fingerprint import config_facts, plain, sources
+from specdeck.engine.plugin.secret_values import format_values
+from specdeck.engine.protocol.messages import MASK_VARIABLE
 
 BUILD = Build("0.32.0", "demo", "draft_model", "V1", 6)
 
@@ -139,6 +142,17 @@ def test_a_credential_under_a_second_name_is_no_fact() -> None:
     found = config_facts(SimpleNamespace(**vars(changed), additional_config=extra), BUILD)
     assert "s3cr3t" not in str(found)
     assert found["config"]["additional_config"] == {"again": ["***"], "url": "x?***", "n": 5}
+
+
+def test_a_credential_of_a_server_under_a_second_name_is_no_fact(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server's own arguments are in no VllmConfig."""
+    (tmp_path / "arguments").write_text(format_values(["s3cr3t-pw"]))
+    monkeypatch.setenv(MASK_VARIABLE, str(tmp_path / "arguments"))
+    extra = {"again": "s3cr3t-pw"}
+    found = config_facts(SimpleNamespace(**vars(config()), additional_config=extra), BUILD)
+    assert found["config"]["additional_config"] == {"again": "***"}
 
 
 def test_settings_that_only_sound_secret_are_facts() -> None:

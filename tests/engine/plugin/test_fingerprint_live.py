@@ -166,7 +166,7 @@ def test_what_python_prints_as_it_starts_is_no_answer(
 def test_a_reading_process_that_dies_leaves_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fingerprint, "_READER", "specdeck.no_such_module")
     identity = Identity({}, complete=False)
-    learn(identity, {}, 0.0)
+    learn(identity, {"loaded": {}}, {}, 0.0)
     reply = identity.as_json()
     assert is_partial(reply["fingerprint"])
     assert "without a result" in reply["partial"][0]["reason"]
@@ -178,7 +178,7 @@ def test_a_defect_in_the_thread_that_reads_leaves_a_reason(
 ) -> None:
     monkeypatch.setattr(fingerprint, "read_beside", lambda request, note: {})
     identity = Identity({}, complete=False)
-    learn(identity, {}, 0.0)
+    learn(identity, {"loaded": {}}, {}, 0.0)
     reply = identity.as_json()
     assert is_partial(reply["fingerprint"])
     assert reply["partial"][0]["reason"] == "the reading process failed: KeyError: 'model'"
@@ -198,7 +198,7 @@ def test_whoever_reads_that_it_is_finished_reads_the_names_that_stay(
             names.append((self.as_json()["progress"]["finished"], self.as_json()["fingerprint"]))
 
     identity = WatchedEngine({}, complete=False)
-    learn(identity, {}, 0.0)
+    learn(identity, {"loaded": {}}, {}, 0.0)
     assert names == [(True, identity.as_json()["fingerprint"])]
     assert not is_partial(names[0][1])
 

@@ -28,9 +28,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_package_counts_once_it_is_loaded(folder: Path) -> None:
-    assert "house_plugin" not in find_packages()
+    assert "house_plugin" not in find_packages(sys.modules)
     import_module("house_plugin.more")
-    found = find_packages()
+    found = find_packages(sys.modules)
     assert found["house_plugin"] == str(folder / "house_plugin")
     assert found.keys().isdisjoint({"house_plugin.more", "json", "sys", "builtins", "__main__"})
     assert str(folder) in find_search_path()
@@ -57,7 +57,7 @@ def test_of_a_package_in_several_folders_each_module_counts(shared: list[Path]) 
     assert find_named(["house_shared.two:Rules"]).items() <= there.items()
     import_module("house_shared.one")
     import_module("house_shared.two")
-    found = find_packages()
+    found = find_packages(sys.modules)
     assert there.items() <= found.items()
     assert "house_shared" not in found
     assert find_named(["house_shared.two:Rules", "house_shared.gone:A"]) == {
@@ -72,7 +72,7 @@ def test_a_module_from_elsewhere_within_a_package_counts(
     spec = util.spec_from_file_location("house_plugin.more", folder / "house_rules.py")
     assert spec is not None
     monkeypatch.setitem(sys.modules, "house_plugin.more", util.module_from_spec(spec))
-    assert find_packages()["house_plugin.more"] == str(folder / "house_rules.py")
+    assert find_packages(sys.modules)["house_plugin.more"] == str(folder / "house_rules.py")
 
 
 def test_a_module_in_the_place_of_one_of_pythons_counts(
@@ -81,10 +81,13 @@ def test_a_module_in_the_place_of_one_of_pythons_counts(
     spec = util.spec_from_file_location("json", folder / "house_rules.py")
     assert spec is not None
     monkeypatch.setitem(sys.modules, "json", util.module_from_spec(spec))
-    assert find_packages()["json"] == str(folder / "house_rules.py")
+    assert find_packages(sys.modules)["json"] == str(folder / "house_rules.py")
 
 
-LISTS = "from specdeck.engine.plugin.loaded_code import find_packages; print(find_packages())"
+LISTS = """import sys
+from specdeck.engine.plugin.loaded_code import find_packages
+print(find_packages(sys.modules))
+"""
 
 
 @pytest.mark.parametrize(
@@ -121,6 +124,16 @@ def list_packages(words: list[str], folder: Path) -> dict[str, str]:
     return dict(ast.literal_eval(asked.stdout))
 
 
+def test_another_file_under_the_name_of_one_that_is_loaded_counts(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import_module("house_plugin")
+    spec = util.spec_from_file_location("house_plugin", folder / "house_rules.py")
+    assert spec is not None
+    monkeypatch.setitem(sys.modules, "house_other", util.module_from_spec(spec))
+    assert find_packages(sys.modules)["house_other"] == str(folder / "house_rules.py")
+
+
 def test_what_somebodys_own_loader_makes_of_a_module_harms_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -132,7 +145,7 @@ def test_what_somebodys_own_loader_makes_of_a_module_harms_nothing(
     nameless.__spec__.has_location = True
     modules: dict[Any, Any] = {None: odd, "house_odd": odd, "house_nameless": nameless}
     monkeypatch.setattr(sys, "modules", sys.modules | modules)
-    found = find_packages()
+    found = find_packages(sys.modules)
     assert found["house_odd"] == "/h/odd.py"
     assert found["house_nameless"] == "/h/x.py"
 
@@ -145,14 +158,14 @@ def test_what_is_no_folder_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_another_name_of_a_package_is_none(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "hp", import_module("house_plugin"))
-    assert "hp" not in find_packages()
+    assert "hp" not in find_packages(sys.modules)
 
 
 def test_a_module_whose_spec_is_none_counts_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("house_fake")
     monkeypatch.setattr(module, "__spec__", SimpleNamespace(name="house_fake"))
     monkeypatch.setitem(sys.modules, "house_fake", module)
-    assert "house_fake" not in find_packages()
+    assert "house_fake" not in find_packages(sys.modules)
 
 
 def test_a_module_that_is_loaded_when_it_is_used_is_not_loaded_for_this(
@@ -167,12 +180,12 @@ def test_a_module_that_is_loaded_when_it_is_used_is_not_loaded_for_this(
     lazy.exec_module(module)
     monkeypatch.setitem(sys.modules, "house_rules", module)
     monkeypatch.setitem(sys.modules, "house_none", None)
-    assert find_packages()["house_rules"] == str(folder / "house_rules.py")
+    assert find_packages(sys.modules)["house_rules"] == str(folder / "house_rules.py")
 
 
 def test_a_module_made_in_memory_is_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "house_memory", ModuleType("house_memory"))
-    assert "house_memory" not in find_packages()
+    assert "house_memory" not in find_packages(sys.modules)
     assert find_named(["house_memory:A"]) == {}
 
 

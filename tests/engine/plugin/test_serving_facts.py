@@ -18,7 +18,7 @@ from specdeck.engine.plugin.serving_facts import read_serving_facts
 def loaded(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """What the server has loaded, instead of what these tests have."""
     found: dict[str, str] = {}
-    monkeypatch.setattr(serving_facts, "find_packages", lambda: found)
+    monkeypatch.setattr(serving_facts, "find_packages", lambda loaded: found)
     return found
 
 
@@ -142,3 +142,15 @@ def test_what_cannot_be_read_makes_the_names_partial(tmp_path: Path) -> None:
     assert "~" in identity.as_json()["fingerprint"]
     identity.add("serving", {}, [])
     assert "~" not in identity.as_json()["fingerprint"]
+
+
+def test_a_credential_under_a_second_name_is_no_fact() -> None:
+    args = SimpleNamespace(
+        additional_config={"redis_password": "s3cr3t-pw"},
+        default_chat_template_kwargs={"tenant": "s3cr3t-pw", "n": 5},
+        response_role="s3cr3t-pw",
+    )
+    found, _ = read_serving_facts(args)
+    assert found == {
+        "default_chat_template_kwargs": {"tenant": "***", "n": 5}, "response_role": "***",
+    }  # fmt: skip
