@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import site
 import sysconfig
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -94,9 +93,12 @@ def _is_source(name: str, place: Path, folders: Collection[Path], python: Collec
 
 def _list_plugins(installed: Iterable[metadata.Distribution]) -> Iterator[str]:
     for distribution in installed:
-        for point in distribution.entry_points:
+        points: Iterable[metadata.EntryPoint] = ()
+        with suppress(OSError, ValueError, TypeError):  # what others wrote into a list of them
+            points = distribution.entry_points
+        for point in points:
             if point.group.startswith(_GROUPS):
-                yield point.module.partition(".")[0]
+                yield _top(point.value.partition(":")[0].strip())
 
 
 def list_code(place: Path, *, compiled: bool = True) -> list[Path]:
@@ -135,16 +137,16 @@ def _may_hold_code(folder: str, suffixes: tuple[str, ...]) -> bool:
 
 
 def digest_startup(search: Iterable[str]) -> dict[str, str]:
-    """Digests of what Python runs of the `.pth` files in the folders that it looks for such in, by
+    """Digests of what Python runs of the `.pth` files in the folders of the `search` path, by
     their names.
 
-    Folders that such a file adds do not count: they say where code lies. What a distribution has
-    brought does not either. Raises OSError for a file that cannot be read.
+    Folders that such a file adds do not count: they say where code lies. What comes with vLLM or
+    with what it requires does not either. Raises OSError for a file that cannot be read.
     """
     brought = Brought(metadata.distributions())
-    folders = {*site.getsitepackages(), site.getusersitepackages()} & set(search)
     found = {}
-    for path in (one for folder in sorted(folders) for one in sorted(Path(folder).glob("*.pth"))):
+    paths = (one for folder in sorted(set(search)) for one in sorted(Path(folder).glob("*.pth")))
+    for path in filter(Path.is_file, paths):
         text = path.read_text(encoding="utf-8-sig", errors="replace")
         run = [line for line in text.splitlines() if line.startswith(_RUN)]
         if run and not path.name.startswith(_ELSEWHERE) and not brought.has(path.name, str(path)):

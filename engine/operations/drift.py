@@ -71,6 +71,8 @@ class Drift:
 _MOVING = "live.k"
 """What policies and operators move again and again."""
 _MOST_REPORTS = 20
+_AGAIN_S = 600.0
+_LEAST_WELL_S, _MOST_WELL_S = 60.0, 960.0
 
 
 class DriftDetector:
@@ -78,8 +80,9 @@ class DriftDetector:
 
     A k that moves on while it differs from its pin anyway is no second drift. Whatever else
     becomes of a fact that differs is, unless it was reported of this drift before: behind one
-    address may be two engines that answer by turns. A drift that is ever another is reported
-    `_MOST_REPORTS` times.
+    address may be two engines that answer by turns. For the same reason a drift that comes again
+    within ten minutes is over only once nothing has differed for a minute, then for two, up to
+    sixteen. A drift that is ever another is reported `_MOST_REPORTS` times.
     """
 
     def __init__(self, pinned: Fingerprint, place: Path) -> None:
@@ -87,23 +90,44 @@ class DriftDetector:
         self.place = place
         self._reported: set[frozenset[tuple[str, ...]]] = set()
         """All that the present drift has been; none while there is none."""
+        self._well_s = 0.0
+        """For how long nothing may differ before it is over."""
+        self._well_since: float | None = None
+        """Unix time; None while something differs."""
+        self._over_at: float | None = None
+        """Unix time of the last one's end."""
 
     def detect(self, found: Fingerprint, t: float) -> tuple[Comparison, Drift | None]:
         """The comparison with the pin at Unix time `t`, and the drift where that is news."""
         comparison = compare(self.pinned, found)
-        if comparison.same:
-            is_news = bool(self._reported)
-            self._reported.clear()
-            return comparison, Drift(t, self.place, comparison) if is_news else None
+        is_news = self._is_over(t) if comparison.same else self._is_another(comparison, t)
+        return comparison, Drift(t, self.place, comparison) if is_news else None
+
+    def _is_over(self, t: float) -> bool:
+        if not self._reported:
+            return False
+        if self._well_since is None or t < self._well_since:  # a clock may be set back
+            self._well_since = t
+        if t - self._well_since < self._well_s:
+            return False
+        self._reported.clear()
+        self._over_at = t
+        return True
+
+    def _is_another(self, comparison: Comparison, t: float) -> bool:
+        self._well_since = None
         facts = (
             (one.fact,) if one.fact == _MOVING else (one.fact, repr(one.after))
             for one in comparison.differences
         )
         differing = frozenset((*facts, *((kind,) for kind, _ in comparison.verdicts)))
         if differing in self._reported or len(self._reported) >= _MOST_REPORTS:
-            return comparison, None
+            return False
+        if not self._reported:
+            is_again = self._over_at is not None and 0 <= t - self._over_at < _AGAIN_S
+            self._well_s = min(_MOST_WELL_S, self._well_s * 2 or _LEAST_WELL_S) if is_again else 0.0
         self._reported.add(differing)
-        return comparison, Drift(t, self.place, comparison)
+        return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,5 @@
 """Which packages' code counts, of all that an engine has loaded."""
 
-import site
 import sysconfig
 from importlib import metadata
 from pathlib import Path
@@ -32,6 +31,7 @@ POINTS = [
     metadata.EntryPoint("specdeck", "specdeck.engine.plugin:go", "vllm.general_plugins"),
     metadata.EntryPoint("left_out", "other_plugin:go", "vllm.general_plugins"),
     metadata.EntryPoint("tool", "torch.run:main", "console_scripts"),
+    metadata.EntryPoint("bad", "house-bad:x", "vllm.general_plugins"),
 ]
 
 
@@ -118,7 +118,7 @@ def test_what_python_runs_of_files_that_add_folders_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(metadata, "distributions", lambda: iter([]))
-    monkeypatch.setattr(site, "getsitepackages", lambda: [str(tmp_path), "/usr/unsearched"])
+    (tmp_path / "folder.pth").mkdir()
 
     def digest(text: str) -> dict[str, str]:
         (tmp_path / "zz_house.pth").write_text(text)

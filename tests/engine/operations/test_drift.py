@@ -284,6 +284,25 @@ async def test_a_drift_that_comes_and_goes_between_two_engines_is_told_of_each_o
     assert await count(*map(str, range(100))) == 18
 
 
+async def test_a_drift_of_one_of_two_engines_is_told_a_few_times_and_not_at_each_look(
+    engine: NamedEngine, place: Path
+) -> None:
+    watcher = watch(engine, place)
+    await watcher.open()
+
+    async def look(t: float, driver: str) -> list[bool]:
+        engine.found = fingerprint(runtime__driver=driver)
+        events = [event async for event in watcher.verify(t, URL)]
+        return [event.comparison.same for event in events if isinstance(event, Drift)]
+
+    told = [(t, now) for t in range(0, 3600, 5)
+            for now in await look(t, "580.1" if t % 10 else "570.86.15")]  # fmt: skip
+    assert told == [(5, False), (10, True), (15, False)]
+    assert [t for t in range(3600, 3700, 5) if await look(t, "570.86.15")] == [3660]
+    assert await look(5000.0, "580.1") == [False]  # long after: told, and so is its end
+    assert await look(5005.0, "570.86.15") == [True]
+
+
 async def test_a_verification_says_that_facts_do_not_come_whatever_the_error_is(
     engine: NamedEngine, place: Path
 ) -> None:
