@@ -395,7 +395,7 @@ def test_ctrl_c_is_not_held_up_by_keys_that_wait(start: StartConsole) -> None:
     console.send(b"\x03")
     began = time.monotonic()
     assert console.wait() == 0
-    assert time.monotonic() - began < 10.0  # what was typed would need minutes
+    assert time.monotonic() - began < 30.0  # what was typed would need minutes
 
 
 @pytest.mark.parametrize(
@@ -412,7 +412,7 @@ def test_a_signal_ends_a_console_before_the_keys_that_were_typed(
     console.process.send_signal(signal.SIGTERM)
     began = time.monotonic()
     assert console.wait() == INTERRUPTED
-    assert time.monotonic() - began < 10.0  # what was typed would need minutes
+    assert time.monotonic() - began < 30.0  # what was typed would need minutes
     assert console.is_restored()
 
 
