@@ -7,14 +7,18 @@ Which of it counts is chosen where it is read, in a process beside the engine's.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import sysconfig
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from importlib import util
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any, TypeGuard
 
+_DRAWN = re.compile(r"\d{5,}|[0-9a-f]{8,}")
+"""In a name that a loader has drawn for a module, from a hash or a number of the process."""
 _PROGRAM = "__main__"
 _PROGRAMS = (_PROGRAM, "__mp_main__")
 """What the process was started with, and the same as multiprocessing loads it once more."""
@@ -27,9 +31,11 @@ def find_packages(loaded: Mapping[Any, object]) -> dict[str, str]:
 
     Of what lies in a package's folder that folder alone; of a package without a folder of its own,
     as one is that several folders are a part of, each of its modules. A program that was started
-    by its file is `__main__`.
+    by its file is `__main__`, and a module with a name that each process draws is called by its
+    file.
     """
     python, found, folders = _list_stdlib(), dict[str, str](), dict[str, str]()
+    drawn = defaultdict[str, set[str]](set)
     package, folder = "\0", ""  # the outermost that is being gone through
     modules = {name: module for name, module in loaded.items() if _is_text(name)}
     # A package before its modules, and before what of it is run as a program.
@@ -54,11 +60,17 @@ def find_packages(loaded: Mapping[Any, object]) -> dict[str, str]:
         if place is None or _is_within(folders, own, place):
             continue
         top = own.partition(".")[0]
-        if top not in sys.stdlib_module_names or not place.startswith(python):
+        if top in sys.stdlib_module_names and place.startswith(python):
+            continue
+        folders[name] = f"{place}/"
+        if name == top:
+            package, folder = f"{name}.", folders[name]
+        if _DRAWN.search(name):
+            drawn[os.path.basename(place.removesuffix("/__init__.py"))].add(place)
+        else:
             found[_PROGRAM if name in _PROGRAMS else name] = place
-            folders[name] = f"{place}/"
-            if name == top:
-                package, folder = f"{name}.", folders[name]
+    for name, places in drawn.items():  # of several files of one name each by where it lies
+        found |= {name if len(places) == 1 else place: place for place in places}
     return found
 
 

@@ -134,6 +134,26 @@ def test_another_file_under_the_name_of_one_that_is_loaded_counts(
     assert find_packages(sys.modules)["house_other"] == str(folder / "house_rules.py")
 
 
+def test_a_module_whose_name_each_process_draws_is_called_by_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(name: str, place: Path) -> None:
+        spec = util.spec_from_file_location(name, place)
+        assert spec is not None
+        monkeypatch.setitem(sys.modules, name, util.module_from_spec(spec))
+
+    kernel = tmp_path / "kernel"
+    places = [kernel / "__init__.py", kernel / "layers.py", tmp_path / "a" / "m.py",
+              tmp_path / "b" / "m.py"]  # fmt: skip
+    for sign in ("_-5643218769", "_a3f09c11"):
+        for name, place in zip(("k{}", "k{}.layers", "x{}", "y{}"), places, strict=True):
+            load(name.format(sign), place)
+    found = {name: place for name, place in find_packages(sys.modules).items()
+             if place.startswith(str(tmp_path))}  # fmt: skip
+    paths = list(map(str, places))
+    assert found == {"kernel": str(kernel), paths[2]: paths[2], paths[3]: paths[3]}
+
+
 def test_what_somebodys_own_loader_makes_of_a_module_harms_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
