@@ -96,7 +96,7 @@ def config_facts(config: Any, build: Build) -> dict[str, Any]:
             for name, value in {**found, **top}.items()
             if value not in (None, {})
         },
-        "environment": numeric_variables(os.environ),
+        "environment": mask_within(numeric_variables(os.environ), mask),
         "engine": {
             "specdeck": __version__,
             "vllm": build.vllm,

@@ -153,6 +153,8 @@ def test_a_credential_of_a_server_under_a_second_name_is_no_fact(
     extra = {"again": "s3cr3t-pw"}
     found = config_facts(SimpleNamespace(**vars(config()), additional_config=extra), BUILD)
     assert found["config"]["additional_config"] == {"again": "***"}
+    monkeypatch.setenv("VLLM_HOUSE", "s3cr3t-pw")
+    assert config_facts(config(), BUILD)["environment"]["VLLM_HOUSE"] == "***"
 
 
 def test_settings_that_only_sound_secret_are_facts() -> None:
