@@ -69,8 +69,9 @@ def find_packages(loaded: Mapping[Any, object]) -> dict[str, str]:
             drawn[os.path.basename(place.removesuffix("/__init__.py"))].add(place)
         else:
             found[_PROGRAM if name in _PROGRAMS else name] = place
-    for name, places in drawn.items():  # of several files of one name each by where it lies
-        found |= {name if len(places) == 1 else place: place for place in places}
+    for name, places in drawn.items():  # of several of one name each by where it lies
+        is_alone = len(places) == 1 and name not in found
+        found |= {name if is_alone else place: place for place in places}
     return found
 
 
@@ -83,12 +84,10 @@ def find_named(given: Iterable[Any] | None) -> dict[str, str]:
     """The same of the packages of what vLLM was given by a name such as `house.rules:Upper`, or as
     a class or function, without importing them."""
     found = {}
-    for name in {_name_module(one) for one in given or ()}:
-        if (
-            name
-            and (module_spec := _find_spec(name))
-            and (place := _find_place(module_spec)) is not None
-        ):
+    for name in filter(None, {_name_module(one) for one in given or ()}):
+        module_spec = _find_spec(name)
+        place = None if module_spec is None else _find_place(module_spec)
+        if module_spec is not None and place is not None:
             found[module_spec.name] = place
     return found
 
