@@ -12,6 +12,7 @@ import sys
 import sysconfig
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from importlib import util
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
@@ -41,13 +42,11 @@ def find_packages(loaded: Mapping[Any, object]) -> dict[str, str]:
     # A package before its modules, and before what of it is run as a program.
     programs = [name for name in _PROGRAMS if name in modules]
     for name in (*sorted(modules.keys() - programs), *programs):
-        module = modules[name]
+        module, own, place = modules[name], name, None
         if not isinstance(module, ModuleType):
-            continue
+            place = None if module is None else _find_replaced(name)
         # One that is loaded when it is first used would be by an attribute.
-        known = object.__getattribute__(module, "__dict__")
-        own, place = name, None
-        if isinstance(module_spec := known.get("__spec__"), ModuleSpec):
+        elif isinstance(module_spec := _read_module(module).get("__spec__"), ModuleSpec):
             origin = module_spec.origin
             # So do nearly all, of some thousands.
             if name.startswith(package) and _is_text(origin) and origin.startswith(folder):
@@ -56,7 +55,7 @@ def find_packages(loaded: Mapping[Any, object]) -> dict[str, str]:
             if own == name or modules.get(own) is not module:  # else an alias
                 place = _find_place(module_spec)
         elif name in _PROGRAMS:
-            place = _find_program(known)
+            place = _find_program(_read_module(module))
         if place is None or _is_within(folders, own, place):
             continue
         top = own.partition(".")[0]
@@ -105,6 +104,19 @@ def _is_within(folders: Mapping[str, str], name: str, place: str) -> bool:
         if (folder := folders.get(name)) and place.startswith(folder):
             return True
     return False
+
+
+def _read_module(module: ModuleType) -> dict[str, Any]:
+    known: dict[str, Any] = object.__getattribute__(module, "__dict__")
+    return known
+
+
+def _find_replaced(name: str) -> str | None:
+    """The file of a module that has put an object in its own place, as some settings do."""
+    module_spec = None
+    with suppress(ImportError, ValueError, KeyError, AttributeError):
+        module_spec = None if "." in name else PathFinder.find_spec(name)
+    return None if module_spec is None else _find_place(module_spec)
 
 
 def _find_program(known: Mapping[str, Any]) -> str | None:

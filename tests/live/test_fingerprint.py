@@ -4,11 +4,10 @@ import asyncio
 import json
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 from tests.support.command import Command
-from tests.support.live_engine import Driver, LiveEngine, until
+from tests.support.live_engine import Driver, LiveEngine
 
 SNIPPET = """
 import sys
@@ -48,18 +47,7 @@ async def fingerprints(driver: Driver) -> dict[str, str]:
     return found
 
 
-async def wait_for_facts(driver: Driver) -> dict[str, Any]:
-    """The facts once the engine has read its weights, which goes on for seconds after its start."""
-
-    async def look() -> dict[str, Any]:
-        reply: dict[str, Any] = (await driver.ask("GET", "facts")).json()
-        return reply
-
-    return await until(look, lambda reply: bool(reply["progress"]["finished"]))
-
-
 async def test_every_kind_of_response_carries_the_path_of_that_moment(driver: Driver) -> None:
-    await wait_for_facts(driver)
     before = await driver.state()
     own, path = before["system_fingerprint"], before["fingerprint"]
     assert set((await fingerprints(driver)).values()) == {f"{own}-{path}"}
@@ -72,7 +60,6 @@ async def test_every_kind_of_response_carries_the_path_of_that_moment(driver: Dr
 
 
 async def test_a_pinned_request_says_so(driver: Driver) -> None:
-    await wait_for_facts(driver)
     state = await driver.state()
     expected = f"{state['system_fingerprint']}-{state['fingerprint']}+k0"
     body = {"model": "demo", "max_tokens": 3, "vllm_xargs": {"specdeck_k": 0}, "stream": True}
@@ -85,7 +72,6 @@ async def test_a_pinned_request_says_so(driver: Driver) -> None:
 
 
 async def test_a_lease_that_runs_out_brings_the_name_back(driver: Driver) -> None:
-    await wait_for_facts(driver)
     before = (await driver.state())["fingerprint"]
     await driver.put(k=1, lease_s=0.3)
     assert (await driver.state())["fingerprint"] != before
@@ -97,7 +83,6 @@ async def test_a_lease_that_runs_out_brings_the_name_back(driver: Driver) -> Non
 async def test_an_unmodified_openai_client_passes_and_fails_accordingly(
     driver: Driver, engine: LiveEngine
 ) -> None:
-    await wait_for_facts(driver)
     state = await driver.state()
     expected = f"{state['system_fingerprint']}-{state['fingerprint']}"
     passed = await asyncio.to_thread(asserted, engine.url, expected)
@@ -131,7 +116,6 @@ async def test_a_pin_fails_when_k_moves_and_names_it(
 async def test_all_facts_of_the_demo_engine_are_known(
     driver: Driver, specdeck: Command, engine: LiveEngine
 ) -> None:
-    await wait_for_facts(driver)
     shown = await asyncio.to_thread(specdeck, "fingerprint", "show", engine.url, "--json")
     found = json.loads(shown.stdout)
     assert found["partial"] == []
@@ -148,7 +132,8 @@ async def test_all_facts_of_the_demo_engine_are_known(
 
 
 async def test_gathering_facts_holds_the_engine_for_50_ms_at_most(driver: Driver) -> None:
-    reply = await wait_for_facts(driver)
+    reply = (await driver.ask("GET", "facts")).json()
+    assert reply["progress"]["finished"]
     assert reply["progress"]["held_engine_ms"] <= 50
 
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import re
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -93,7 +94,20 @@ def _start(
     assert started.returncode == 0, started.stderr[-2000:]
     record = json.loads(started.stdout.splitlines()[-1])
     assert isinstance(record, dict)
+    _wait_for_facts(str(record["url"]), variables.get("VLLM_API_KEY", ""))
     return record
+
+
+def _wait_for_facts(url: str, key: str) -> None:
+    """Until it has read its files: its names move then, once, whatever a test does meanwhile."""
+    ends = time.monotonic() + PATIENCE_S
+    with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}) as client:
+        while True:
+            reply = client.get(f"{PREFIX}/facts", timeout=PATIENCE_S)
+            if reply.status_code != 200 or reply.json()["progress"].get("finished"):
+                return
+            assert time.monotonic() < ends, reply.json()["progress"]
+            time.sleep(0.2)
 
 
 class Driver:

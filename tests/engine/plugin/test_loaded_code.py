@@ -124,6 +124,17 @@ def list_packages(words: list[str], folder: Path) -> dict[str, str]:
     return dict(ast.literal_eval(asked.stdout))
 
 
+def test_a_module_that_puts_an_object_in_its_own_place_counts(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: Any = SimpleNamespace(bias=3)
+    for name in ("house_rules", "house_plugin.more", "house_nowhere"):
+        monkeypatch.setitem(sys.modules, name, settings)
+    found = find_packages(sys.modules)
+    assert found["house_rules"] == str(folder / "house_rules.py")
+    assert "house_nowhere" not in found
+
+
 def test_another_file_under_the_name_of_one_that_is_loaded_counts(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
