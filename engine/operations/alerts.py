@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from operator import add
+from operator import add, itemgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from specdeck.engine.divergence.statistics import CONFIDENCE, Rate, wilson
@@ -186,7 +186,8 @@ class CheckOutcome:
             return weighed
         (low, high), (floor_low, floor_high) = self.streamed.bounds95, self.floor.bounds95
         rate = self.streamed.rate - self.floor.rate
-        return max(weighed, (rate, low - floor_high, high - floor_low))
+        # The one that more is sure of: a higher rate may be of fewer pairs.
+        return max(weighed, (rate, low - floor_high, high - floor_low), key=itemgetter(1))
 
 
 class AcceptanceAlarm:

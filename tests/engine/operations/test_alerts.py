@@ -245,6 +245,9 @@ def test_what_only_streamed_answers_have_raises_an_alert_where_the_check_fails()
     raised = check("fail", 40, 0)
     assert raised is not None
     assert (raised.is_raised, raised.value, raised.evidence) == (True, 0.2, 200)
+    sure = ExcessFigures(0.05, (0.0242, 0.09), 0.09)
+    found = CheckOutcome(0.0, 10, 200, "fail", sure, Rate(12, 200), Rate(1, 200))
+    assert MismatchAlarm(0.015).take(found, URL) is not None
 
 
 def test_no_mismatch_at_all_may_be_the_maximum() -> None:
