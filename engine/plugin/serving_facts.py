@@ -16,7 +16,7 @@ from typing import Any
 
 from specdeck.engine.fingerprint.digest import sha256
 from specdeck.engine.fingerprint.package_code import choose_house, digest_code, list_code
-from specdeck.engine.fingerprint.secrecy import find_secrets
+from specdeck.engine.fingerprint.secrecy import find_secrets, redact
 from specdeck.engine.plugin.fingerprint import plain
 from specdeck.engine.plugin.loaded_code import find_named, find_packages, find_search_path
 from specdeck.engine.plugin.secret_values import make_mask, mask_within
@@ -102,7 +102,9 @@ def _digest_template(template: str) -> str:
 
 def _read_adapter(path: str) -> Mapping[str, str] | str:
     folder = Path(os.path.expanduser(path))  # as vLLM does; of a user unknown it stays as it is
-    return {one.name: sha256(one) for one in _list_files(folder)} if folder.is_dir() else path
+    if not folder.is_dir():
+        return redact(path)
+    return {one.name: sha256(one) for one in _list_files(folder)}
 
 
 def _list_files(folder: Path) -> Iterator[Path]:

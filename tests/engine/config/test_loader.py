@@ -132,18 +132,29 @@ def test_vllm_arguments_pass_through_as_given(loaded: Loaded) -> None:
         ),
         (
             "seed: 1\nmodel: s3://me:hush@store/model\n",
-            "c.yaml:2: `model` has a credential in an address, which the engine tells: "
+            "c.yaml:2: `model` has a credential in it, which the engine tells: "
+            "give it in the environment, such as HF_TOKEN or AWS_SECRET_ACCESS_KEY",
+        ),
+        (
+            "model: a/b\nserved_model_name: [x, password=hush]\n",
+            "c.yaml:2: `served_model_name` has a credential in it, which the engine tells: "
+            "give it in the environment, such as HF_TOKEN or AWS_SECRET_ACCESS_KEY",
+        ),
+        (
+            "model: a/b\nserved_model_name: [x, &pw hush-hush]\n"
+            "additional_config: {redis_password: *pw}\n",
+            "c.yaml:2: `served_model_name` has a credential in it, which the engine tells: "
             "give it in the environment, such as HF_TOKEN or AWS_SECRET_ACCESS_KEY",
         ),
         (
             "model: a/b\nserved_model_name: [x, 'https://hub/x?api_key=hush']\n",
-            "c.yaml:2: `served_model_name` has a credential in an address, which the engine tells: "
+            "c.yaml:2: `served_model_name` has a credential in it, which the engine tells: "
             "give it in the environment, such as HF_TOKEN or AWS_SECRET_ACCESS_KEY",
         ),
         (
             "model: a/b\nspeculative_config:\n  method: eagle\n  num_speculative_tokens: 3\n"
             "  model: https://me:hush@hub/draft\n",
-            "c.yaml:5: `model` has a credential in an address, which the engine tells: "
+            "c.yaml:5: `model` has a credential in it, which the engine tells: "
             "give it in the environment, such as HF_TOKEN or AWS_SECRET_ACCESS_KEY",
         ),
     ],

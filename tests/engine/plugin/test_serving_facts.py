@@ -154,3 +154,9 @@ def test_a_credential_under_a_second_name_is_no_fact() -> None:
     assert found == {
         "default_chat_template_kwargs": {"tenant": "***", "n": 5}, "response_role": "***",
     }  # fmt: skip
+
+
+def test_an_adapters_address_is_told_without_its_credential() -> None:
+    args = SimpleNamespace(lora_modules=[SimpleNamespace(name="sql", path="s3://me:hush@store/a")])
+    found, _ = read_serving_facts(args)
+    assert found["adapters"] == {"sql": "s3://***@store/a"}
