@@ -94,7 +94,11 @@ def _start(
     assert started.returncode == 0, started.stderr[-2000:]
     record = json.loads(started.stdout.splitlines()[-1])
     assert isinstance(record, dict)
-    _wait_for_facts(str(record["url"]), variables.get("VLLM_API_KEY", ""))
+    try:
+        _wait_for_facts(str(record["url"]), variables.get("VLLM_API_KEY", ""))
+    except BaseException:
+        specdeck("stop", str(record["url"]))
+        raise
     return record
 
 
