@@ -3,6 +3,7 @@
 import json
 import ssl
 import sys
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -160,8 +161,8 @@ def test_a_port_that_is_none_is_wrong_usage(port: str) -> None:
 
 
 async def test_certificates_that_cannot_be_read_are_a_reason(
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SSL_CERT_FILE", "/nonexistent")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "gone.pem"))
     reason = await Webhook(Secret(SECRET)).post({"kind": "alert"})
     assert reason == "the webhook of this alert cannot be asked (FileNotFoundError)"
