@@ -371,7 +371,7 @@ def _check_served(document: Document, engine_args: Mapping[str, Any]) -> None:
     draft = speculative.get("model") if isinstance(speculative, dict) else None
     names = [((name,), engine_args.get(name)) for name in _SHOWN_NAMES]
     # One may stand under a second name, as YAML's aliases have it.
-    known = {one for name, value in engine_args.items() for one in find_secrets(name, value)}
+    known = set(find_secrets("", engine_args))
     long = [one for one in known if len(one) >= _UNMISTAKABLE]
     for keys, value in [*names, ((SPECULATIVE, "model"), draft)]:
         for one in map(str, value if isinstance(value, list) else [value]):

@@ -165,15 +165,20 @@ def _read(kind: type[_T], data: object) -> _T:
     try:
         return read_record(kind, data)
     except WrongType as error:
-        raise unreadable(error, remedy="it was written by another specdeck") from error
+        raise _refuse(error) from error
+
+
+def _refuse(reason: WrongType) -> UsageError:
+    found = unreadable(reason, remedy="it was written by another specdeck")
+    found.__cause__ = reason  # which `keep_readable` tells
+    return found
 
 
 def read_counts(run: Run) -> Counts:
     """The counts of a finished run; raises UsageError for one that cannot be read."""
     found = _read(Counts, run.summary)
     if found.mismatches > found.prompts:
-        error = WrongType("more prompts differ than were asked")
-        raise unreadable(error, remedy="it was written by another specdeck") from error
+        raise _refuse(WrongType("more prompts differ than were asked"))
     return found
 
 
@@ -192,8 +197,7 @@ def read_streamed(run: Run) -> tuple[Rate, Rate]:
     """
     found = _read(_Parted, run.summary)
     if any(one.mismatches > one.pairs for one in found):
-        error = WrongType("more answers differ than were asked for")
-        raise unreadable(error, remedy="it was written by another specdeck") from error
+        raise _refuse(WrongType("more answers differ than were asked for"))
     ours, floor = (Rate(one.mismatches, one.pairs) for one in found)
     return ours, floor
 

@@ -14,11 +14,13 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from specdeck.engine.fingerprint import package_code
 from specdeck.engine.fingerprint.digest import Digests, total_size
+from specdeck.engine.fingerprint.distributions import Brought
 from specdeck.engine.fingerprint.loaded_files import list_code, list_settings
 from specdeck.engine.fingerprint.sources import (
     Text,
@@ -75,10 +77,12 @@ class Gatherer:
         files = {role: self._weights(role, models[role], place) for role, place in places.items()}
         self._total = total_size(path for found in files.values() for path in found)
         self._total += total_size(map(Path, libraries.values()))
+        brought = Brought(metadata.distributions())
         code = package_code.choose_packages(
             request.get("loaded") or {},
             request.get("named") or {},
             search=request.get("search") or (),
+            brought=brought,
         )
         # vLLM's libraries are facts once they are mapped.
         code_files = {
@@ -96,7 +100,7 @@ class Gatherer:
         runtime["libraries"] = self._hash_files(
             "runtime.libraries", {name: Path(path) for name, path in libraries.items()}
         )
-        digests = self._digest_packages(code, code_files) | self._digest_startup(request)
+        digests = self._digest_packages(code, code_files) | self._digest_startup(request, brought)
         if digests:
             runtime["code"] = digests
         self._digests.save()
@@ -203,9 +207,9 @@ class Gatherer:
                 self._miss(f"runtime.code.{name}", reason(error))
         return found
 
-    def _digest_startup(self, request: Mapping[str, Any]) -> dict[str, str]:
+    def _digest_startup(self, request: Mapping[str, Any], brought: Brought) -> dict[str, str]:
         try:
-            return package_code.digest_startup(request.get("search") or ())
+            return package_code.digest_startup(request.get("search") or (), brought)
         except OSError as error:
             self._miss("runtime.code.pth", reason(error))
             return {}

@@ -30,7 +30,11 @@ _RUN = ("import ", "import\t")
 
 
 def choose_packages(
-    loaded: Mapping[str, str], named: Mapping[str, str], *, search: Iterable[str]
+    loaded: Mapping[str, str],
+    named: Mapping[str, str],
+    *,
+    search: Iterable[str],
+    brought: Brought | None = None,
 ) -> dict[str, Path]:
     """The packages whose code makes an engine's answers, by name with their file or folder.
 
@@ -38,10 +42,9 @@ def choose_packages(
     by name. Of the loaded ones vLLM and its plugins count, and house code on or off the `search`
     path, see `choose_house`.
     """
-    installed = list(metadata.distributions())
-    names = (*_ALWAYS, *_list_plugins(installed))
+    names = (*_ALWAYS, *_list_plugins(metadata.distributions()))
     chosen = {name: _locate(place) for name, place in loaded.items() if _top(name) in names}
-    chosen |= choose_house(loaded, search=search, installed=installed)
+    chosen |= choose_house(loaded, search=search, brought=brought)
     chosen |= {name: _locate(place) for name, place in named.items()}
     return {name: chosen[name] for name in sorted(chosen) if _top(name) not in _ELSEWHERE}
 
@@ -50,15 +53,15 @@ def choose_house(
     loaded: Mapping[str, str],
     *,
     search: Iterable[str],
-    installed: Iterable[metadata.Distribution] | None = None,
+    brought: Brought | None = None,
 ) -> dict[str, Path]:
-    """What of `loaded` neither vLLM and specdeck nor what they require has brought, of the
-    `installed` distributions (of this process where none are given).
+    """What of `loaded` neither vLLM and specdeck nor what they require has `brought`, by the
+    distributions of this process where nothing is given.
 
     Python's own does not count, and a library only where it lies in a folder of the `search` path:
     elsewhere it is what a compiler has made.
     """
-    brought = Brought(metadata.distributions() if installed is None else installed)
+    brought = brought or Brought(metadata.distributions())
     python = {Path(sysconfig.get_path(one)) for one in ("stdlib", "platstdlib")}
     folders = set(map(Path, search)) - python
     return {
@@ -136,14 +139,14 @@ def _may_hold_code(folder: str, suffixes: tuple[str, ...]) -> bool:
     return False
 
 
-def digest_startup(search: Iterable[str]) -> dict[str, str]:
+def digest_startup(search: Iterable[str], brought: Brought | None = None) -> dict[str, str]:
     """Digests of what Python runs of the `.pth` files in the folders of the `search` path, by
     their names.
 
     Folders that such a file adds do not count: they say where code lies. What comes with vLLM or
     with what it requires does not either. Raises OSError for a file that cannot be read.
     """
-    brought = Brought(metadata.distributions())
+    brought = brought or Brought(metadata.distributions())
     found = {}
     paths = (one for folder in sorted(set(search)) for one in sorted(Path(folder).glob("*.pth")))
     for path in filter(Path.is_file, paths):

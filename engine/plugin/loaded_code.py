@@ -24,6 +24,9 @@ _PROGRAM = "__main__"
 _PROGRAMS = (_PROGRAM, "__mp_main__")
 """What the process was started with, and the same as multiprocessing loads it once more."""
 
+_NOT_FOUND = (ImportError, ValueError, KeyError, AttributeError)
+"""Where Python looks for a module: one that was made in memory has no spec, for one."""
+
 
 def find_packages(loaded: Mapping[Any, object]) -> dict[str, str]:
     """The file or folder of each package and module of `loaded` that is not Python's own.
@@ -114,7 +117,7 @@ def _read_module(module: ModuleType) -> dict[str, Any]:
 def _find_replaced(name: str) -> str | None:
     """The file of a module that has put an object in its own place, as some settings do."""
     module_spec = None
-    with suppress(ImportError, ValueError, KeyError, AttributeError):
+    with suppress(*_NOT_FOUND):
         module_spec = None if "." in name else PathFinder.find_spec(name)
     return None if module_spec is None else _find_place(module_spec)
 
@@ -145,12 +148,7 @@ def _find_spec(name: str) -> ModuleSpec | None:
                 break
             folders = list(module_spec.submodule_search_locations or ())
             module_spec = PathFinder.find_spec(f"{module_spec.name}.{part}", folders)
-    except (
-        ImportError,
-        ValueError,
-        KeyError,
-        AttributeError,
-    ):  # a module made in memory has no module_spec
+    except _NOT_FOUND:
         return None
     return module_spec
 

@@ -62,15 +62,10 @@ def read_serving_facts(args: Any) -> tuple[dict[str, Any], Unread]:
     for adapter in getattr(args, "lora_modules", None) or ():
         name, path = str(adapter.name), str(adapter.path)
         _put(adapters, unread, name, partial(_read_adapter, path), under="adapters.")
-    mask = make_mask(_list_secrets(args))
+    # A credential may stand under a second name, as YAML's aliases have it.
+    given = {name: value for name, value in vars(args).items() if name != "middleware"}
+    mask = make_mask(find_secrets("", given))
     return mask_within(found | ({"adapters": adapters} if adapters else {}), mask), unread
-
-
-def _list_secrets(args: Any) -> Iterator[str]:
-    """The credentials in a server's arguments: one may stand under a second name."""
-    for name, value in vars(args).items():
-        if name != "middleware":
-            yield from find_secrets(name, value)
 
 
 def _put(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from specdeck.engine.fingerprint.distributions import Brought
 from specdeck.engine.fingerprint.package_code import (
     choose_house,
     choose_packages,
@@ -82,10 +83,10 @@ def test_programs_of_a_distribution_and_parts_of_a_shared_package_are_told_apart
         "made": "/house/cache/made.so",
         "specdeck.more": "/s/more.py",
     }
-    found = choose_house(loaded, search=["/house"], installed=installed)
+    found = choose_house(loaded, search=["/house"], brought=Brought(installed))
     assert set(found) == {"google.house", "google.rpc_house", "google._fast"}
     serving = {"__main__": "/house/serve.py"}
-    assert choose_house(serving, search=[], installed=installed) == {
+    assert choose_house(serving, search=[], brought=Brought(installed)) == {
         "__main__": Path("/house/serve.py")
     }
 
@@ -99,18 +100,20 @@ def test_what_neither_vllm_nor_what_it_requires_has_brought_counts() -> None:
         _hold([], "house-edit", top_level="house_edit\n"),
     ]
     loaded = {name: f"/v/{name}" for name in ("vllm", "torch", "house_lib", "house_edit")}
-    assert set(choose_house(loaded, search=["/v"], installed=installed)) == {
+    assert set(choose_house(loaded, search=["/v"], brought=Brought(installed))) == {
         "house_lib", "house_edit",
     }  # fmt: skip
     # A checkout of vLLM on the search path says nothing of what it requires.
-    assert choose_house(loaded, search=["/v"], installed=installed[1:]) == {"vllm": Path("/v/vllm")}
+    assert choose_house(loaded, search=["/v"], brought=Brought(installed[1:])) == {
+        "vllm": Path("/v/vllm")
+    }
 
 
 def test_code_in_an_archive_counts_by_the_archive(tmp_path: Path) -> None:
     archive = tmp_path / "house.zip"
     archive.touch()
     loaded = {"house": f"{archive}/house.py", "gone": f"{tmp_path}/gone/gone.py"}
-    found = choose_house(loaded, search=[str(archive)], installed=[])
+    found = choose_house(loaded, search=[str(archive)], brought=Brought([]))
     assert found == {"house": archive, "gone": tmp_path / "gone" / "gone.py"}
 
 
@@ -141,7 +144,7 @@ def test_what_python_runs_of_files_that_add_folders_counts(
 def test_a_list_of_files_that_is_none_is_passed_over(record: str) -> None:
     installed = [_hold([], RECORD=record), _hold([], RECORD="torch/a.py,,")]
     loaded = {"torch": "/v/torch", "house": "/v/house.py"}
-    found = choose_house(loaded, search=["/v"], installed=installed)
+    found = choose_house(loaded, search=["/v"], brought=Brought(installed))
     assert found == {"house": Path("/v/house.py")}
 
 

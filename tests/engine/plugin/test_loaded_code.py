@@ -27,6 +27,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def make_module(name: str, place: Path) -> ModuleType:
+    """A module that says it was loaded from there."""
+    spec = util.spec_from_file_location(name, place)
+    assert spec is not None
+    return util.module_from_spec(spec)
+
+
 def test_a_package_counts_once_it_is_loaded(folder: Path) -> None:
     assert "house_plugin" not in find_packages(sys.modules)
     import_module("house_plugin.more")
@@ -69,18 +76,18 @@ def test_a_module_from_elsewhere_within_a_package_counts(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import_module("house_plugin")
-    spec = util.spec_from_file_location("house_plugin.more", folder / "house_rules.py")
-    assert spec is not None
-    monkeypatch.setitem(sys.modules, "house_plugin.more", util.module_from_spec(spec))
+    monkeypatch.setitem(
+        sys.modules,
+        "house_plugin.more",
+        make_module("house_plugin.more", folder / "house_rules.py"),
+    )
     assert find_packages(sys.modules)["house_plugin.more"] == str(folder / "house_rules.py")
 
 
 def test_a_module_in_the_place_of_one_of_pythons_counts(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec = util.spec_from_file_location("json", folder / "house_rules.py")
-    assert spec is not None
-    monkeypatch.setitem(sys.modules, "json", util.module_from_spec(spec))
+    monkeypatch.setitem(sys.modules, "json", make_module("json", folder / "house_rules.py"))
     assert find_packages(sys.modules)["json"] == str(folder / "house_rules.py")
 
 
@@ -139,26 +146,22 @@ def test_another_file_under_the_name_of_one_that_is_loaded_counts(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import_module("house_plugin")
-    spec = util.spec_from_file_location("house_plugin", folder / "house_rules.py")
-    assert spec is not None
-    monkeypatch.setitem(sys.modules, "house_other", util.module_from_spec(spec))
+    monkeypatch.setitem(
+        sys.modules, "house_other", make_module("house_plugin", folder / "house_rules.py")
+    )
     assert find_packages(sys.modules)["house_other"] == str(folder / "house_rules.py")
 
 
 def test_a_module_whose_name_each_process_draws_is_called_by_its_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def load(name: str, place: Path) -> None:
-        spec = util.spec_from_file_location(name, place)
-        assert spec is not None
-        monkeypatch.setitem(sys.modules, name, util.module_from_spec(spec))
-
     kernel = tmp_path / "kernel"
     places = [kernel / "__init__.py", kernel / "layers.py", tmp_path / "a" / "m.py",
               tmp_path / "b" / "m.py"]  # fmt: skip
     for sign in ("_-5643218769", "_a3f09c11"):
         for name, place in zip(("k{}", "k{}.layers", "x{}", "y{}"), places, strict=True):
-            load(name.format(sign), place)
+            drawn = name.format(sign)
+            monkeypatch.setitem(sys.modules, drawn, make_module(drawn, place))
     found = {name: place for name, place in find_packages(sys.modules).items()
              if place.startswith(str(tmp_path))}  # fmt: skip
     paths = list(map(str, places))
