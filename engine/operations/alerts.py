@@ -16,6 +16,7 @@ from specdeck.engine.divergence.verdict import Word
 from specdeck.engine.metrics.draft_length import is_shorter
 from specdeck.engine.metrics.reading import Reading
 from specdeck.engine.metrics.window import Window
+from specdeck.engine.operations.recurrence import find_well_s
 
 if TYPE_CHECKING:
     from specdeck.engine.divergence.history import ExcessFigures
@@ -28,12 +29,6 @@ MIN_DRAFTS = 100
 
 MARGIN = 0.01
 """How far above its floor an acceptance rate must be to be well again."""
-
-AGAIN_S = 600.0
-"""An alert that is raised so soon after it was cleared comes and goes, as under a policy that moves
-k: it has to be well for longer each time."""
-LEAST_WELL_S, MOST_WELL_S = 60.0, 960.0
-"""For how long at first, and at most."""
 
 UNKNOWN_S = 15.0
 """For how long the rate of an engine that drafts must be unknown before it is said: a page may lack
@@ -319,10 +314,8 @@ class AcceptanceAlarm:
         self._forget_well()
         if not self.is_raised:
             self._cleared_at = t
-        elif self._cleared_at is not None and 0 <= t - self._cleared_at < AGAIN_S:
-            self._well_s = min(MOST_WELL_S, max(LEAST_WELL_S, 2 * self._well_s))
         else:
-            self._well_s = 0.0
+            self._well_s = find_well_s(self._well_s, self._cleared_at, t)
 
     def _miss(self, reading: Reading, missing: tuple[str, ...]) -> LimitUnwatched | None:
         """What is to be said of drafts whose fate is not known."""

@@ -16,6 +16,7 @@ from specdeck.engine.fingerprint.compare import Comparison, compare
 from specdeck.engine.fingerprint.fingerprint import STALLED_S, Fingerprint
 from specdeck.engine.fingerprint.pins import Pin, PinFile
 from specdeck.engine.metrics.reading import Reading
+from specdeck.engine.operations.recurrence import find_well_s
 
 APART_S = 5.0
 """Between two fetches of one engine's facts."""
@@ -71,8 +72,6 @@ class Drift:
 _MOVING = "live.k"
 """What policies and operators move again and again."""
 _MOST_REPORTS = 20
-_AGAIN_S = 600.0
-_LEAST_WELL_S, _MOST_WELL_S = 60.0, 960.0
 
 
 class DriftDetector:
@@ -124,8 +123,7 @@ class DriftDetector:
         if differing in self._reported or len(self._reported) >= _MOST_REPORTS:
             return False
         if not self._reported:
-            is_again = self._over_at is not None and 0 <= t - self._over_at < _AGAIN_S
-            self._well_s = min(_MOST_WELL_S, self._well_s * 2 or _LEAST_WELL_S) if is_again else 0.0
+            self._well_s = find_well_s(self._well_s, self._over_at, t)
         self._reported.add(differing)
         return True
 
