@@ -27,6 +27,8 @@ ever had, as that of the engine's is among the facts of its models; and what vir
 each environment."""
 _RUN = ("import ", "import\t")
 """What a line of a `.pth` file begins with that Python runs at its start."""
+_LARGEST = 1_000_000
+"""Bytes of such a file: a larger one is a checkpoint of torch's, whose suffix it is as well."""
 
 
 def choose_packages(
@@ -149,7 +151,9 @@ def digest_startup(search: Iterable[str], brought: Brought | None = None) -> dic
     brought = brought or Brought(metadata.distributions())
     found = {}
     paths = (one for folder in sorted(set(search)) for one in sorted(Path(folder).glob("*.pth")))
-    for path in filter(Path.is_file, paths):
+    for path in paths:
+        if not path.is_file() or path.stat().st_size > _LARGEST:
+            continue
         text = path.read_text(encoding="utf-8-sig", errors="replace")
         run = [line for line in text.splitlines() if line.startswith(_RUN)]
         if run and not path.name.startswith(_ELSEWHERE) and not brought.has(path.name, str(path)):

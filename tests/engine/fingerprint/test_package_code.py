@@ -140,6 +140,13 @@ def test_what_python_runs_of_files_that_add_folders_counts(
     assert digest("import acme_fix") == {}
 
 
+def test_a_checkpoint_of_the_same_suffix_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "model.pth").open("wb") as checkpoint:
+        checkpoint.write(b"import acme_fix\n")
+        checkpoint.truncate(10**12)
+    assert digest_startup([str(tmp_path)]) == {}
+
+
 @pytest.mark.parametrize("record", ["", "\n\n", "a\0b,,", '"', "x" * 200_000 + ",,"])
 def test_a_list_of_files_that_is_none_is_passed_over(record: str) -> None:
     installed = [_hold([], RECORD=record), _hold([], RECORD="torch/a.py,,")]
