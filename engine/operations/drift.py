@@ -102,6 +102,12 @@ class DriftDetector:
         is_news = self._is_over(t) if comparison.same else self._is_another(comparison, t)
         return comparison, Drift(t, self.place, comparison) if is_news else None
 
+    def is_ending(self, t: float) -> bool:
+        """Whether a drift would be over at Unix time `t` if nothing differs by then."""
+        if not self._reported or self._well_since is None:
+            return False
+        return not 0 <= t - self._well_since < self._well_s  # a clock may be set back
+
     def _is_over(self, t: float) -> bool:
         if not self._reported:
             return False
@@ -463,8 +469,11 @@ class DriftWatcher:
         if name is None and self._detector is not None and is_unknown:
             apart = POLICY_APART_S if self._is_by_facts and self._obstacle is None else APART_S
             return self._is_due(reading, apart)
-        if name is None or name == self._name:
+        if name is None:
             return False
+        if name == self._name:
+            is_ending = self._detector is not None and self._detector.is_ending(reading.t)
+            return is_ending and self._is_due(reading, APART_S)
         if self._name is not None and self._mover is not None:
             return False  # a sweep or a trial moves it to and fro; its end is compared
         policy = reading.state.policy if reading.state is not None else "fixed"

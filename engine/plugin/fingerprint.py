@@ -109,16 +109,13 @@ def config_facts(config: Any, build: Build) -> dict[str, Any]:
 
 
 def _list_secrets(config: Any) -> Iterator[str]:
-    """The credentials in a VllmConfig, of the sections that are facts."""
-    for name in _TOP:
-        yield from find_secrets(name, getattr(config, name, None))
-    for name in _SECTIONS:
-        section = getattr(config, f"{name}_config", None)
-        if isinstance(section, Mapping):
-            yield from find_secrets(name, section)
-        elif dataclasses.is_dataclass(section):
+    """The credentials in a VllmConfig, also of sections that are no facts."""
+    for name, section in getattr(config, "__dict__", {}).items():
+        if dataclasses.is_dataclass(section):
             for field in dataclasses.fields(section):
                 yield from find_secrets(field.name, getattr(section, field.name, None))
+        else:
+            yield from find_secrets(name, section)
 
 
 def sources(config: Any) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from specdeck.engine.plugin.log_mask import mask_logs
+from specdeck.engine.plugin.secret_values import list_values
 from specdeck.engine.protocol.messages import TIERS_VARIABLE
 
 logger = logging.getLogger("vllm.specdeck")
@@ -35,6 +36,7 @@ def register() -> None:
     """
     try:
         mask_logs()
+        list_values()  # their file is gone when facts are read
         from vllm.v1.core.sched.scheduler import Scheduler
 
         withdraw_placeholder_tiers(Scheduler)  # first: what follows may fail

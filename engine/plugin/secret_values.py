@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -121,9 +122,17 @@ def mask_within(value: Any, mask: Callable[[str], str]) -> Any:
 
 
 def list_values(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """Those of this engine's arguments, until it is ready."""
+    """Those of this engine's arguments.
+
+    A process that asks before the engine is ready knows them from then on.
+    """
     named = environment.get(MASK_VARIABLE)
-    return read_values(Path(named)) if named else ()
+    return _read_once(Path(named)) if named else ()
+
+
+@cache
+def _read_once(file: Path) -> tuple[str, ...]:
+    return read_values(file)
 
 
 def measure_longest(values: Iterable[str]) -> int:

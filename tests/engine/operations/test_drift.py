@@ -264,6 +264,31 @@ async def test_a_fact_that_differs_in_another_way_is_news_and_a_k_is_not(
     assert drifts == [True, False, True, True, False, True]
 
 
+async def test_a_drift_that_came_twice_is_over_once_it_stayed_away(
+    engine: NamedEngine, place: Path
+) -> None:
+    """Nothing moves then, and nothing would have facts fetched."""
+    watcher = watch(engine, place)
+
+    async def tell(seconds: range, k: int) -> list[tuple[int, bool]]:
+        engine.found = fingerprint(live__k=k)
+        return [
+            (t, event.comparison.same)
+            for t in seconds
+            for event in await follow(watcher, engine.reading(t))
+            if isinstance(event, Drift)
+        ]
+
+    assert await tell(range(10), 6) == []
+    assert await tell(range(10, 20), 5) == [(10, False)]
+    assert await tell(range(20, 30), 6) == [(20, True)]
+    assert await tell(range(30, 40), 5) == [(30, False)]
+    fetches = engine.fetches
+    assert await tell(range(40, 400), 6) == [(100, True)]
+    assert engine.fetches == fetches + 2
+    assert await tell(range(400, 410), 5) == [(400, False)]
+
+
 async def test_a_drift_that_comes_and_goes_between_two_engines_is_told_of_each_once(
     engine: NamedEngine, place: Path
 ) -> None:

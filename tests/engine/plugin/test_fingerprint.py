@@ -157,6 +157,13 @@ def test_a_credential_of_a_server_under_a_second_name_is_no_fact(
     assert config_facts(config(), BUILD)["environment"]["VLLM_HOUSE"] == "***"
 
 
+def test_a_credential_of_a_section_that_is_no_fact_is_none_under_a_second_name() -> None:
+    events = {"endpoint": "tcp://me:s3cr3t-pw@collector:5557"}
+    more = {"kv_events_config": events, "additional_config": {"again": "s3cr3t-pw"}}
+    found = config_facts(SimpleNamespace(**vars(config()), **more), BUILD)
+    assert found["config"]["additional_config"] == {"again": "***"}
+
+
 def test_settings_that_only_sound_secret_are_facts() -> None:
     extra = {"max_tokens": 5, "tokens_per_block": 16, "num_key_value_heads": 4, "tokenizer": "t"}
     found = config_facts(SimpleNamespace(**vars(config()), additional_config=extra), BUILD)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from specdeck.engine.plugin.register import register
+from specdeck.engine.plugin.secret_values import format_values, list_values
+from specdeck.engine.protocol.messages import MASK_VARIABLE
 
 TIERS = [0, 0, 1, 2, 3, 4, 5, 5, 5]
 
@@ -75,3 +78,16 @@ def test_the_tiers_go_even_where_the_rest_of_the_plugin_fails(
     register()
     scheduler = sys.modules["vllm.v1.core.sched.scheduler"].Scheduler
     assert scheduler(list(TIERS)).dynamic_sd_lookup is None
+
+
+def test_the_servers_credentials_are_known_when_their_file_is_gone(
+    vllm: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """An API server deletes it before the core's facts are read, and after the core's start."""
+    file = tmp_path / "arguments"
+    file.write_text(format_values(["s3cr3t-pw"]))
+    monkeypatch.setenv(MASK_VARIABLE, str(file))
+    monkeypatch.setattr("specdeck.engine.plugin.register.mask_logs", lambda: None)
+    register()
+    file.unlink()
+    assert list_values() == ("s3cr3t-pw",)
