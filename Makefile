@@ -8,8 +8,8 @@
 # make docs   the generated parts of docs/        make picture the picture in README.md
 
 run := .venv/bin/python
-# Tests of the console wait until it is idle, for a third of their time.
-workers = $(shell $(run) -c "import os; print(min(8, (os.cpu_count() or 1) * 3 // 2))")
+# Tests wait for a third of their time: until a console is idle, or for a sample of an engine's.
+workers = $(shell $(run) -c "import os; print(min(8, (os.cpu_count() or 1) * 2))")
 
 .PHONY: setup demo test test-all test-quick test-hostile test-live test-long check format docs picture bench fuzz soak models clean
 
@@ -31,7 +31,7 @@ test-quick: setup
 	$(run) -m pytest -m 'not live and not gpu and not hostile' --numprocesses $(workers) --dist worksteal
 
 test-hostile: setup
-	$(run) -m pytest -m hostile tests/hostile --numprocesses logical --maxprocesses 8 --dist worksteal
+	$(run) -m pytest -m hostile tests/hostile --numprocesses $(workers) --dist worksteal
 
 # One after the other: an engine takes every core that it gets.
 test-live: setup
