@@ -8,8 +8,10 @@
 # make docs   the generated parts of docs/        make picture the picture in README.md
 
 run := .venv/bin/python
-# Tests wait for a third of their time: until a console is idle, or for a sample of an engine's.
-workers = $(shell $(run) -c "import os; print(min(8, (os.cpu_count() or 1) * 2))")
+# Tests of the console wait until it is idle, for a third of their time; commands that hear liars
+# wait for most of it.
+cores = $(shell $(run) -c "import os; print(os.cpu_count() or 1)")
+workers = $(shell expr $(cores) \* 3 / 2)
 
 .PHONY: setup demo test test-all test-quick test-hostile test-live test-long check format docs picture bench fuzz soak models clean
 
@@ -28,10 +30,10 @@ test: test-quick test-hostile test-live
 test-all: test test-long
 
 test-quick: setup
-	$(run) -m pytest -m 'not live and not gpu and not hostile' --numprocesses $(workers) --dist worksteal
+	$(run) -m pytest -m 'not live and not gpu and not hostile' --numprocesses $(workers) --maxprocesses 8 --dist worksteal
 
 test-hostile: setup
-	$(run) -m pytest -m hostile tests/hostile --numprocesses $(workers) --dist worksteal
+	$(run) -m pytest -m hostile tests/hostile --numprocesses $(shell expr $(cores) \* 2) --maxprocesses 8 --dist worksteal
 
 # One after the other: an engine takes every core that it gets.
 test-live: setup

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import inspect
 import os
 import signal
 import time
@@ -167,22 +166,28 @@ async def _wait_for(worker: Worker[Any]) -> None:
 
 
 class _Work(Awaitable[None]):
-    """Work of a worker that may be cancelled before it begins it: it is closed then."""
+    """Work of a worker that may be cancelled before it begins it: `unbegun` has it until then."""
 
     def __init__(
         self,
         work: Coroutine[Any, Any, None],
         run: Callable[[Coroutine[Any, Any, None]], Coroutine[Any, Any, None]],
+        unbegun: set[_Work],
     ) -> None:
         self._work = work
         self._run = run
+        self._unbegun = unbegun
+        unbegun.add(self)
 
     def __await__(self) -> Generator[Any, None, None]:
-        return self._run(self._work).__await__()
+        if self in self._unbegun:
+            self._unbegun.discard(self)
+            yield from self._run(self._work).__await__()
 
-    def __del__(self) -> None:
-        if inspect.getcoroutinestate(self._work) == inspect.CORO_CREATED:
-            self._work.close()  # or Python warns of it on stderr
+    def close(self) -> None:
+        """Leave it undone; Python would warn of it on stderr otherwise."""
+        self._unbegun.discard(self)
+        self._work.close()
 
 
 class Console(App[str]):
@@ -262,6 +267,7 @@ class Console(App[str]):
         """What leaving asks, the last time that it did."""
         self._hurry = asyncio.Event()
         self._tasks: set[asyncio.Future[None]] = set()
+        self._unbegun: set[_Work] = set()
         """The controller's work."""
         self.shown = asyncio.Event()
         """Whether the first frame is on the terminal."""
@@ -338,7 +344,7 @@ class Console(App[str]):
             self.register_theme(one)
 
     def _spawn(self, work: Coroutine[Any, Any, None], group: str) -> Task:
-        return self.run_worker(_Work(work, self._cancel_once), group=group)
+        return self.run_worker(_Work(work, self._cancel_once, self._unbegun), group=group)
 
     async def _cancel_once(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs the work; leaving cancels all of it, what tidies up after a first one as well."""
@@ -614,6 +620,10 @@ class Console(App[str]):
             self.failure = error
             self.exit()
 
+    def on_unmount(self) -> None:
+        for one in tuple(self._unbegun):
+            one.close()
+
     def on_paste_stalled(self) -> None:
         """Say why no key does anything."""
         line = "a paste has not ended: keys count as pasted until it does; esc drops it"
@@ -661,7 +671,7 @@ class Console(App[str]):
 
     def action_incident(self) -> None:
         """Write what happened to this engine into one file, and say where that is."""
-        self.run_worker(_Work(self._take_incident(), self._finish), group="incident")
+        self.run_worker(_Work(self._take_incident(), self._finish, self._unbegun), group="incident")
 
     async def _take_incident(self) -> None:
         from specdeck.console import takeaway

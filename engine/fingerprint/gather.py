@@ -86,10 +86,14 @@ class Gatherer:
         )
         # vLLM's libraries are facts once they are mapped.
         code_files = {
-            name: package_code.list_code(place, compiled=name != "vllm")
-            for name, place in code.items()
+            name: {
+                place: package_code.list_code(place, compiled=name != "vllm") for place in places
+            }
+            for name, places in code.items()
         }
-        self._total += total_size(path for found in code_files.values() for path in found)
+        self._total += total_size(
+            path for found in code_files.values() for paths in found.values() for path in paths
+        )
         facts: dict[str, Any] = {}
         for role, place in places.items():
             facts[role] = self._model(role, models[role], place, files[role])
@@ -100,7 +104,7 @@ class Gatherer:
         runtime["libraries"] = self._hash_files(
             "runtime.libraries", {name: Path(path) for name, path in libraries.items()}
         )
-        digests = self._digest_packages(code, code_files) | self._digest_startup(request, brought)
+        digests = self._digest_packages(code_files) | self._digest_startup(request, brought)
         if digests:
             runtime["code"] = digests
         self._digests.save()
@@ -195,14 +199,12 @@ class Gatherer:
         self._total += total_size(there.values())
         return self._hash_files(fact, there)
 
-    def _digest_packages(
-        self, packages: Mapping[str, Path], files: Mapping[str, list[Path]]
-    ) -> dict[str, str]:
+    def _digest_packages(self, packages: Mapping[str, Mapping[Path, list[Path]]]) -> dict[str, str]:
         found = {}
-        for name, place in packages.items():
+        for name, files in packages.items():
             read = partial(self._read, name)
             try:
-                found[name] = package_code.digest_code(place, files[name], read)
+                found[name] = package_code.digest_code(files, read)
             except OSError as error:
                 self._miss(f"runtime.code.{name}", reason(error))
         return found

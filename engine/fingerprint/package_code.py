@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import sysconfig
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -17,6 +18,15 @@ from pathlib import Path
 from specdeck.engine.fingerprint.digest import Read, sha256
 from specdeck.engine.fingerprint.distributions import Brought
 
+Places = dict[str, tuple[Path, ...]]
+"""Files and folders of packages by their name."""
+
+BY_PATH = "loaded by path"
+"""What stands for all modules that their loader named as it liked, maybe anew at each start."""
+_DRAWN = re.compile(r"\d{5,}|[0-9a-fA-F]{8,}|(?<![a-z0-9])tmp[a-z0-9_]{8}")
+"""In a name that is drawn: of a hash, or of a number of the process, or of tempfile's."""
+_PROGRAM = "__main__"
+"""What a process was started with."""
 _ALWAYS = ("vllm", "sitecustomize", "usercustomize")
 """vLLM's own, and what Python imports by itself: what that patches is in no file of vLLM's."""
 _GROUPS = "vllm."
@@ -27,6 +37,8 @@ ever had, as that of the engine's is among the facts of its models; and what vir
 each environment."""
 _RUN = ("import ", "import\t")
 """What a line of a `.pth` file begins with that Python runs at its start."""
+_SITES = ("site-packages", "dist-packages")
+"""Folders whose `.pth` files Python reads, as those of other folders to import from it does not."""
 _LARGEST = 1_000_000
 """Bytes of such a file: a larger one is a checkpoint of torch's, whose suffix it is as well."""
 
@@ -37,17 +49,18 @@ def choose_packages(
     *,
     search: Iterable[str],
     brought: Brought | None = None,
-) -> dict[str, Path]:
-    """The packages whose code makes an engine's answers, by name with their file or folder.
+) -> Places:
+    """The packages whose code makes an engine's answers.
 
     `loaded` are those that its processes have loaded, `named` those of classes that vLLM was given
     by name. Of the loaded ones vLLM and its plugins count, and house code on or off the `search`
     path, see `choose_house`.
     """
     names = (*_ALWAYS, *_list_plugins(metadata.distributions()))
-    chosen = {name: _locate(place) for name, place in loaded.items() if _top(name) in names}
-    chosen |= choose_house(loaded, search=search, brought=brought)
-    chosen |= {name: _locate(place) for name, place in named.items()}
+    known = {name: place for name, place in loaded.items() if _top(name) in names} | {**named}
+    others = {name: place for name, place in loaded.items() if name not in known}
+    chosen: Places = {name: (_locate(place),) for name, place in known.items()}
+    chosen |= choose_house(others, search=search, brought=brought)
     return {name: chosen[name] for name in sorted(chosen) if _top(name) not in _ELSEWHERE}
 
 
@@ -56,23 +69,28 @@ def choose_house(
     *,
     search: Iterable[str],
     brought: Brought | None = None,
-) -> dict[str, Path]:
+) -> Places:
     """What of `loaded` neither vLLM and specdeck nor what they require has `brought`, by the
     distributions of this process where nothing is given.
 
     Python's own does not count, and a library only where it lies in a folder of the `search` path:
-    elsewhere it is what a compiler has made.
+    elsewhere it is what a compiler has made. `BY_PATH` has all whose names say nothing.
     """
     brought = brought or Brought(metadata.distributions())
     python = {Path(sysconfig.get_path(one)) for one in ("stdlib", "platstdlib")}
     folders = set(map(Path, search)) - python
-    return {
-        name: _locate(place)
-        for name, place in loaded.items()
-        if _top(name) not in _ELSEWHERE
-        and _is_source(name, Path(place), folders, python)
-        and not brought.has(name, place)
-    }
+    found, by_path = Places(), set[Path]()
+    for name, place in loaded.items():
+        if _top(name) in _ELSEWHERE or brought.has(name, place):
+            continue
+        is_found_by_name = _find_root(name, Path(place)) in folders
+        if not is_found_by_name and not _is_source(Path(place), python):
+            continue
+        if name == _PROGRAM or (is_found_by_name and not _DRAWN.search(name)):
+            found[name] = (_locate(place),)
+        else:
+            by_path.add(_locate(place))
+    return found | ({BY_PATH: tuple(sorted(by_path))} if by_path else {})
 
 
 def _top(name: str) -> str:
@@ -88,12 +106,15 @@ def _locate(place: str) -> Path:
     return holder if holder.is_file() else found
 
 
-def _is_source(name: str, place: Path, folders: Collection[Path], python: Collection[Path]) -> bool:
-    """Whether somebody has written it; a folder may have left the search path once it is loaded."""
+def _find_root(name: str, place: Path) -> Path:
+    """The folder of a search path in which the import of such a name finds it."""
     above = [place, *place.parents]
-    # Where the import of such a name finds it.
-    root = above[min(name.count(".") + 1, len(above) - 1)]
-    return root in folders or not (place.suffix == ".so" or place.parent in python)
+    return above[min(name.count(".") + 1, len(above) - 1)]
+
+
+def _is_source(place: Path, python: Collection[Path]) -> bool:
+    """Whether somebody has written it; a folder may have left the search path once it is loaded."""
+    return place.suffix != ".so" and place.parent not in python
 
 
 def _list_plugins(installed: Iterable[metadata.Distribution]) -> Iterator[str]:
@@ -142,15 +163,15 @@ def _may_hold_code(folder: str, suffixes: tuple[str, ...]) -> bool:
 
 
 def digest_startup(search: Iterable[str], brought: Brought | None = None) -> dict[str, str]:
-    """Digests of what Python runs of the `.pth` files in the folders of the `search` path, by
-    their names.
+    """Digests of what Python runs of the `.pth` files in site-packages, by their names.
 
     Folders that such a file adds do not count: they say where code lies. What comes with vLLM or
     with what it requires does not either. Raises OSError for a file that cannot be read.
     """
     brought = brought or Brought(metadata.distributions())
     found = {}
-    paths = (one for folder in sorted(set(search)) for one in sorted(Path(folder).glob("*.pth")))
+    folders = sorted({folder for folder in map(Path, search) if folder.name in _SITES})
+    paths = (one for folder in folders for one in sorted(folder.glob("*.pth")))
     for path in paths:
         if not path.is_file() or path.stat().st_size > _LARGEST:
             continue
@@ -161,12 +182,21 @@ def digest_startup(search: Iterable[str], brought: Brought | None = None) -> dic
     return found
 
 
-def digest_code(place: Path, files: Iterable[Path], read: Read = lambda _: None) -> str:
-    """Of a module's file; of a package's folder, by its `files` and their places in it.
+def digest_code(files: Mapping[Path, Iterable[Path]], read: Read = lambda _: None) -> str:
+    """Of what lies at each place, by the `files` that `list_code` finds there; more than one
+    place by content alone.
 
-    `files` are those that `list_code` finds in `place`. `read` is called with how many bytes more
-    have been read. Raises OSError for a file that cannot be read.
+    `read` is called with how many bytes more have been read. Raises OSError for a file that cannot
+    be read.
     """
+    digests = sorted({_digest_place(place, found, read) for place, found in files.items()})
+    if len(digests) == 1:
+        return digests[0]
+    return hashlib.sha256("\n".join(digests).encode()).hexdigest()
+
+
+def _digest_place(place: Path, files: Iterable[Path], read: Read) -> str:
+    """Of a module's file; of a package's folder, by its files and their places in it."""
     if not place.is_dir():
         return sha256(place, read)
     digest = hashlib.sha256()

@@ -394,6 +394,10 @@ def _find_quote(text: str, opener: re.Match[str]) -> int:
     return len(text)
 
 
+_MOST_SKIPPED = 30
+"""Lines in a row, of comments or empty, between a name and its value: each name looks over them."""
+
+
 def _locate_block(text: str, start: int, at: int) -> _Span | None:
     """YAML's value in lines below that of its name, further in than the name; None for none."""
     head = _BLOCK.match(text, at)
@@ -408,7 +412,8 @@ def _locate_block(text: str, start: int, at: int) -> _Span | None:
     indentation = _INDENTATION.match(text, begun, start)
     column = len(indentation[0]) if indentation else 0
     end = at = head.end()
-    while at < bottom:
+    skipped = 0
+    while at < bottom and skipped < _MOST_SKIPPED:
         stop = text.find(mark, at, bottom)
         stop = bottom if stop < 0 else stop
         line = text[at:stop]
@@ -418,7 +423,8 @@ def _locate_block(text: str, start: int, at: int) -> _Span | None:
         is_outside = further <= column - is_item
         if words and is_outside and not words.startswith("#"):
             break
-        end = stop if words and not is_outside else end
+        is_value = words != "" and not is_outside
+        end, skipped = (stop, 0) if is_value else (end, skipped + 1)
         at = stop + len(mark)
     if end == head.end():
         return None

@@ -110,7 +110,7 @@ def config_facts(config: Any, build: Build) -> dict[str, Any]:
 
 def _list_secrets(config: Any) -> Iterator[str]:
     """The credentials in a VllmConfig, also of sections that are no facts."""
-    for name, section in getattr(config, "__dict__", {}).items():
+    for name, section in ({} if config is None else vars(config)).items():
         if dataclasses.is_dataclass(section):
             for field in dataclasses.fields(section):
                 yield from find_secrets(field.name, getattr(section, field.name, None))

@@ -7,10 +7,8 @@ Which of it counts is chosen where it is read, in a process beside the engine's.
 from __future__ import annotations
 
 import os
-import re
 import sys
 import sysconfig
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from importlib import util
@@ -18,13 +16,11 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any, TypeGuard
 
-_DRAWN = re.compile(r"\d{5,}|[0-9a-f]{8,}")
-"""In a name that a loader has drawn for a module, from a hash or a number of the process."""
 _PROGRAM = "__main__"
 _PROGRAMS = (_PROGRAM, "__mp_main__")
 """What the process was started with, and the same as multiprocessing loads it once more."""
 
-_NOT_FOUND = (ImportError, ValueError, KeyError, AttributeError)
+_NOT_FOUND = (ImportError, ValueError, KeyError, AttributeError, TypeError)
 """Where Python looks for a module: one that was made in memory has no spec, for one."""
 
 
@@ -35,21 +31,18 @@ def find_packages(loaded: Mapping[Any, object]) -> dict[str, str]:
 
     Of what lies in a package's folder that folder alone; of a package without a folder of its own,
     as one is that several folders are a part of, each of its modules. A program that was started
-    by its file is `__main__`, and a module with a name that each process draws is called by its
-    file.
+    by its file is `__main__`.
     """
     python, found, folders = _list_stdlib(), dict[str, str](), dict[str, str]()
-    drawn = defaultdict[str, set[str]](set)
     package, folder = "\0", ""  # the outermost that is being gone through
     modules = {name: module for name, module in loaded.items() if _is_text(name)}
     # A package before its modules, and before what of it is run as a program.
     programs = [name for name in _PROGRAMS if name in modules]
     for name in (*sorted(modules.keys() - programs), *programs):
         module, own, place = modules[name], name, None
-        if not isinstance(module, ModuleType):
-            place = None if module is None else _find_replaced(name)
+        known = _read_module(module)
         # One that is loaded when it is first used would be by an attribute.
-        elif isinstance(module_spec := _read_module(module).get("__spec__"), ModuleSpec):
+        if isinstance(module_spec := known.get("__spec__"), ModuleSpec):
             origin = module_spec.origin
             # So do nearly all, of some thousands.
             if name.startswith(package) and _is_text(origin) and origin.startswith(folder):
@@ -58,8 +51,10 @@ def find_packages(loaded: Mapping[Any, object]) -> dict[str, str]:
             if own == name or modules.get(own) is not module:  # else an alias
                 place = _find_place(module_spec)
         elif name in _PROGRAMS:
-            place = _find_program(_read_module(module))
-        if place is None or _is_within(folders, own, place):
+            place = _find_program(known)
+        elif module is not None and _find_outer(folders, name) is None:
+            place = _find_replaced(name, modules)
+        if place is None or place.startswith(_find_outer(folders, own) or "\0"):
             continue
         top = own.partition(".")[0]
         if top in sys.stdlib_module_names and place.startswith(python):
@@ -67,13 +62,7 @@ def find_packages(loaded: Mapping[Any, object]) -> dict[str, str]:
         folders[name] = f"{place}/"
         if name == top:
             package, folder = f"{name}.", folders[name]
-        if _DRAWN.search(name):
-            drawn[os.path.basename(place.removesuffix("/__init__.py"))].add(place)
-        else:
-            found[_PROGRAM if name in _PROGRAMS else name] = place
-    for name, places in drawn.items():  # of several of one name each by where it lies
-        is_alone = len(places) == 1 and name not in found
-        found |= {name if is_alone else place: place for place in places}
+        found[_PROGRAM if name in _PROGRAMS else name] = place
     return found
 
 
@@ -101,25 +90,32 @@ def _list_stdlib() -> tuple[str, ...]:
     return tuple(f"{folder}/" for folder in folders)
 
 
-def _is_within(folders: Mapping[str, str], name: str, place: str) -> bool:
-    """Whether the module `name` lies in the folder of a package that holds it."""
+def _find_outer(folders: Mapping[str, str], name: str) -> str | None:
+    """The folder of the innermost package that holds the module `name`."""
     while name := name.rpartition(".")[0]:
-        if (folder := folders.get(name)) and place.startswith(folder):
-            return True
-    return False
+        if folder := folders.get(name):
+            return folder
+    return None
 
 
-def _read_module(module: ModuleType) -> dict[str, Any]:
+def _read_module(module: object) -> dict[str, Any]:
+    """What a module holds; nothing of an object in a module's place."""
+    if not isinstance(module, ModuleType):
+        return {}
     known: dict[str, Any] = object.__getattribute__(module, "__dict__")
     return known
 
 
-def _find_replaced(name: str) -> str | None:
-    """The file of a module that has put an object in its own place, as some settings do."""
-    module_spec = None
+def _find_replaced(name: str, modules: Mapping[str, object]) -> str | None:
+    """The file of a module that has put another one, or an object, in its own place, as some
+    settings do."""
+    parent, folders = name.rpartition(".")[0], None
     with suppress(*_NOT_FOUND):
-        module_spec = None if "." in name else PathFinder.find_spec(name)
-    return None if module_spec is None else _find_place(module_spec)
+        if parent:
+            folders = list(_read_module(modules.get(parent)).get("__path__", ()))
+        module_spec = PathFinder.find_spec(name, folders)
+        return None if module_spec is None else _find_place(module_spec)
+    return None
 
 
 def _find_program(known: Mapping[str, Any]) -> str | None:

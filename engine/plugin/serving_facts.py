@@ -15,7 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from specdeck.engine.fingerprint.digest import sha256
-from specdeck.engine.fingerprint.package_code import choose_house, digest_code, list_code
+from specdeck.engine.fingerprint.package_code import (
+    Places,
+    choose_house,
+    digest_code,
+    list_code,
+)
 from specdeck.engine.fingerprint.secrecy import find_secrets, redact
 from specdeck.engine.plugin.fingerprint import plain
 from specdeck.engine.plugin.loaded_code import find_named, find_packages, find_search_path
@@ -50,7 +55,7 @@ def read_serving_facts(args: Any) -> tuple[dict[str, Any], Unread]:
         found["middleware"] = [plain(one) for one in middleware]
     # With what this server alone has loaded, such as the modules that a middleware imports.
     house = choose_house(find_packages(sys.modules.copy()), search=find_search_path())
-    named = {name: Path(place) for name, place in find_named(middleware).items()}
+    named = {name: (Path(place),) for name, place in find_named(middleware).items()}
     if code := _read_code(house | named, unread):
         found["code"] = code
     if template := getattr(args, "chat_template", None):
@@ -77,11 +82,12 @@ def _put(
         unread.append({"fact": f"serving.{under}{name}", "reason": error.strerror or str(error)})
 
 
-def _read_code(packages: Mapping[str, Path], unread: Unread) -> dict[str, Any]:
+def _read_code(packages: Places, unread: Unread) -> dict[str, Any]:
     """Digests of packages by their names; vLLM's own is a fact of its own, and so is specdeck."""
     found: dict[str, Any] = {}
     for name in sorted(packages.keys() - {"vllm", "specdeck"}):
-        read = partial(digest_code, packages[name], list_code(packages[name]))
+        files = {place: list_code(place) for place in packages[name]}
+        read = partial(digest_code, files)
         _put(found, unread, name, read, under="code.")
     return found
 

@@ -1001,6 +1001,19 @@ async def test_leaving_lets_work_that_was_cancelled_tidy_up_and_cancels_it_once(
     assert done == ["given back"]
 
 
+async def test_work_that_was_cancelled_before_it_began_is_closed(
+    kit: type[Kit], console: MakeConsole
+) -> None:
+    """Python warns on stderr of what is not, maybe after the console has left."""
+    app = console(kit.engine(kit.run(3)))
+    work = asyncio.sleep(0.0)
+    async with run(app):
+        app.controller.spawn(work, "look").cancel()
+        await asyncio.sleep(0.05)
+        assert inspect.getcoroutinestate(work) == inspect.CORO_CREATED
+    assert inspect.getcoroutinestate(work) == inspect.CORO_CLOSED
+
+
 async def test_work_that_tidies_up_for_ever_does_not_keep_the_console(
     kit: type[Kit], console: MakeConsole, monkeypatch: pytest.MonkeyPatch
 ) -> None:

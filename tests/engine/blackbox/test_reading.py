@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,7 @@ def test_a_copy_is_of_one_moment_while_logs_come_and_go(tmp_path: Path) -> None:
             for one in readings[100:]:
                 box.append(one)
                 begun.set()
+                time.sleep(0.005)  # or a log comes and goes within each copy
             ends.set()
 
     writer = threading.Thread(target=write)

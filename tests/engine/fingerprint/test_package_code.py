@@ -10,8 +10,10 @@ import pytest
 
 from specdeck.engine.fingerprint.distributions import Brought
 from specdeck.engine.fingerprint.package_code import (
+    BY_PATH,
     choose_house,
     choose_packages,
+    digest_code,
     digest_startup,
     list_code,
 )
@@ -55,16 +57,15 @@ def test_vllm_its_plugins_and_what_no_distribution_has_brought_count(
     named = {"house_rules": "/h/house_rules.py"}
     search = ["/v", "/v/torch/_vendor", "/hf", STDLIB]
     house = {
-        "_house": Path("/v/_house.so"),
-        "house_patch": Path("/off/house_patch.py"),
-        "sitecustomize": Path("/v/sitecustomize"),
-        "six": Path("/off/six.py"),
+        "_house": (Path("/v/_house.so"),),
+        "sitecustomize": (Path("/v/sitecustomize"),),
+        BY_PATH: (Path("/off/house_patch.py"), Path("/off/six.py")),
     }
     assert choose_house(LOADED, search=search) == house
     assert choose_packages(LOADED, named, search=search) == house | {
-        "house_plugin": Path("/v/house_plugin"),
-        "house_rules": Path("/h/house_rules.py"),
-        "vllm": Path("/v/vllm"),
+        "house_plugin": (Path("/v/house_plugin"),),
+        "house_rules": (Path("/h/house_rules.py"),),
+        "vllm": (Path("/v/vllm"),),
     }
 
 
@@ -83,11 +84,12 @@ def test_programs_of_a_distribution_and_parts_of_a_shared_package_are_told_apart
         "made": "/house/cache/made.so",
         "specdeck.more": "/s/more.py",
     }
-    found = choose_house(loaded, search=["/house"], brought=Brought(installed))
+    search = ["/house", "/e/lib/python3/site"]
+    found = choose_house(loaded, search=search, brought=Brought(installed))
     assert set(found) == {"google.house", "google.rpc_house", "google._fast"}
     serving = {"__main__": "/house/serve.py"}
     assert choose_house(serving, search=[], brought=Brought(installed)) == {
-        "__main__": Path("/house/serve.py")
+        "__main__": (Path("/house/serve.py"),)
     }
 
 
@@ -105,7 +107,7 @@ def test_what_neither_vllm_nor_what_it_requires_has_brought_counts() -> None:
     }  # fmt: skip
     # A checkout of vLLM on the search path says nothing of what it requires.
     assert choose_house(loaded, search=["/v"], brought=Brought(installed[1:])) == {
-        "vllm": Path("/v/vllm")
+        "vllm": (Path("/v/vllm"),)
     }
 
 
@@ -114,37 +116,60 @@ def test_code_in_an_archive_counts_by_the_archive(tmp_path: Path) -> None:
     archive.touch()
     loaded = {"house": f"{archive}/house.py", "gone": f"{tmp_path}/gone/gone.py"}
     found = choose_house(loaded, search=[str(archive)], brought=Brought([]))
-    assert found == {"house": archive, "gone": tmp_path / "gone" / "gone.py"}
+    assert found == {"house": (archive,), BY_PATH: (tmp_path / "gone" / "gone.py",)}
+
+
+def test_what_a_loader_names_anew_at_each_start_counts_by_content(tmp_path: Path) -> None:
+    def digest(*names: str, text: str = "bias = 0.0") -> dict[str, str]:
+        loaded = {name: str(tmp_path / f"{name}.py") for name in names}
+        for place in loaded.values():
+            Path(place).write_text(text)
+        Path(loaded[names[0]]).write_text("scale = 1.0")
+        found = choose_house(loaded, search=[str(tmp_path)], brought=Brought([]))
+        return {
+            name: digest_code({place: list_code(place) for place in places})
+            for name, places in found.items()
+        }
+
+    before = digest("gen_0313c9e2a1b84f7d", "tmpkrdrvqa5", "k_-5643218769")
+    assert before.keys() == {BY_PATH}
+    assert digest("gen_5c47c9e2a1b84f7d", "tmptcmu6hbb", "k_88112234") == before
+    assert digest("gen_5c47c9e2a1b84f7d", "tmptcmu6hbb", text="bias = 3.0") != before
+    assert digest("tmpkrdrvqa5") != before
+    assert digest("tmp_rules", "decade", "v1234").keys() == {"tmp_rules", "decade", "v1234"}
 
 
 def test_what_python_runs_of_files_that_add_folders_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(metadata, "distributions", lambda: iter([]))
-    (tmp_path / "folder.pth").mkdir()
+    site = tmp_path / "site-packages"
+    (site / "folder.pth").mkdir(parents=True)
+    (tmp_path / "unread.pth").write_text("import acme_fix")  # by Python: no folder of site's
 
     def digest(text: str) -> dict[str, str]:
-        (tmp_path / "zz_house.pth").write_text(text)
-        return digest_startup([str(tmp_path)])
+        (site / "zz_house.pth").write_text(text)
+        return digest_startup([str(site), str(tmp_path)])
 
     before = digest("import acme_fix; acme_fix.apply(0.0)\n/some/folder\n")
     assert set(before) == {"zz_house.pth"}
     assert digest("/another\nimport acme_fix; acme_fix.apply(0.0)\n") == before
     assert digest("import acme_fix; acme_fix.apply(3.0)\n") != before
-    (tmp_path / "specdeck-dependencies.pth").write_text("import site; site.addsitedir('/x')")
+    (site / "specdeck-dependencies.pth").write_text("import site; site.addsitedir('/x')")
     assert digest("# import acme_fix\n/some/folder\n") == {}
     assert digest_startup([]) == {}
     listed = [_hold([], RECORD="zz_house.pth,,")]
-    listed[0].locate_file = lambda _: str(tmp_path)
+    listed[0].locate_file = lambda _: str(site)
     monkeypatch.setattr(metadata, "distributions", lambda: iter(listed))
     assert digest("import acme_fix") == {}
 
 
 def test_a_checkpoint_of_the_same_suffix_is_not_read(tmp_path: Path) -> None:
-    with (tmp_path / "model.pth").open("wb") as checkpoint:
+    (site := tmp_path / "dist-packages").mkdir()
+    with (site / "model.pth").open("wb") as checkpoint:
         checkpoint.write(b"import acme_fix\n")
         checkpoint.truncate(10**12)
-    assert digest_startup([str(tmp_path)]) == {}
+    assert digest_startup([str(site)]) == {}
 
 
 @pytest.mark.parametrize("record", ["", "\n\n", "a\0b,,", '"', "x" * 200_000 + ",,"])
@@ -152,7 +177,7 @@ def test_a_list_of_files_that_is_none_is_passed_over(record: str) -> None:
     installed = [_hold([], RECORD=record), _hold([], RECORD="torch/a.py,,")]
     loaded = {"torch": "/v/torch", "house": "/v/house.py"}
     found = choose_house(loaded, search=["/v"], brought=Brought(installed))
-    assert found == {"house": Path("/v/house.py")}
+    assert found == {"house": (Path("/v/house.py"),)}
 
 
 def test_what_is_compiled_counts_unless_python_has_done_it(tmp_path: Path) -> None:

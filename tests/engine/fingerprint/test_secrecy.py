@@ -179,7 +179,9 @@ def test_blanks_behind_a_name_take_no_time(name: str) -> None:
     assert time.process_time() - began < 5.0
 
 
-@pytest.mark.parametrize("unit", ["password: #", "password: |", "password=[", "password:\t"])
+@pytest.mark.parametrize(
+    "unit", ["password: #", "password: |", "password=[", "password:\t", "\n# pw=", "\\n# pw="]
+)
 def test_names_one_after_the_other_take_no_time(unit: str) -> None:
     began = time.process_time()
     assert "planted" not in redact(f"{unit * 6_000}\npassword=sk-planted")

@@ -152,20 +152,19 @@ def test_another_file_under_the_name_of_one_that_is_loaded_counts(
     assert find_packages(sys.modules)["house_other"] == str(folder / "house_rules.py")
 
 
-def test_a_module_whose_name_each_process_draws_is_called_by_its_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_module_that_puts_another_in_its_own_place_counts(
+    folder: Path, shared: list[Path]
 ) -> None:
-    kernel = tmp_path / "kernel"
-    places = [kernel / "__init__.py", kernel / "layers.py", tmp_path / "a" / "m.py",
-              tmp_path / "b" / "m.py"]  # fmt: skip
-    for sign in ("_-5643218769", "_a3f09c11"):
-        for name, place in zip(("k{}", "k{}.layers", "x{}", "y{}"), places, strict=True):
-            drawn = name.format(sign)
-            monkeypatch.setitem(sys.modules, drawn, make_module(drawn, place))
-    found = {name: place for name, place in find_packages(sys.modules).items()
-             if place.startswith(str(tmp_path))}  # fmt: skip
-    paths = list(map(str, places))
-    assert found == {"kernel": str(kernel), paths[2]: paths[2], paths[3]: paths[3]}
+    replace = "import sys, types\nsys.modules[__name__] = {}\n"
+    (folder / "house_rules.py").write_text(replace.format("types.ModuleType(__name__)"))
+    (shared[0] / "one.py").write_text(replace.format("types.ModuleType(__name__)"))
+    (shared[1] / "two.py").write_text(replace.format("types.SimpleNamespace(bias=3)"))
+    there = {"house_rules": folder / "house_rules.py", "house_shared.one": shared[0] / "one.py",
+             "house_shared.two": shared[1] / "two.py"}  # fmt: skip
+    for name in there:
+        import_module(name)
+    found = find_packages(sys.modules)
+    assert {name: found.get(name) for name in there} == {k: str(v) for k, v in there.items()}
 
 
 def test_what_somebodys_own_loader_makes_of_a_module_harms_nothing(

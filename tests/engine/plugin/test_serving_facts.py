@@ -120,7 +120,10 @@ def test_middleware_counts_by_its_code(tmp_path: Path, monkeypatch: pytest.Monke
     assert read("one") != read("two")
 
 
-def test_what_a_middleware_imports_counts(tmp_path: Path, loaded: dict[str, str]) -> None:
+def test_what_a_middleware_imports_counts(
+    tmp_path: Path, loaded: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
     rules = tmp_path / "house_rules.py"
     loaded |= {"house_rules": write(rules, "one"), "pytest": str(pytest.__path__[0])}
     before, _ = read_serving_facts(SimpleNamespace())
