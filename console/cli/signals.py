@@ -63,6 +63,9 @@ def interrupt_at_signals() -> None:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
+    if _is_within_hook(frame):  # where an exception would be lost as the first one was
+        _send_again()
+        return
     # What it cuts short is nobody's fault: a coroutine that was made and not awaited yet.
     warnings.simplefilter("ignore")
     _HAS_INTERRUPTED.set()
@@ -78,11 +81,24 @@ def _interrupt_again(lost: sys.UnraisableHookArgs) -> None:
     """Sends a signal once more whose exception Python could raise nowhere, as in a finalizer that
     an import calls; anything else is shown as it was."""
     if isinstance(lost.exc_value, KeyboardInterrupt):
-        again = Timer(_SOON_S, os.kill, (os.getpid(), signal.SIGTERM))
-        again.daemon = True
-        again.start()
+        _send_again()
     elif not _HAS_INTERRUPTED.is_set():  # what was half made is finalized as well
         sys.__unraisablehook__(lost)
+
+
+def _send_again() -> None:
+    again = Timer(_SOON_S, os.kill, (os.getpid(), signal.SIGTERM))
+    again.daemon = True
+    again.start()
+
+
+def _is_within_hook(frame: FrameType | None) -> bool:
+    """Whether `_interrupt_again` is at work: a busy machine may take longer than the signal."""
+    while frame is not None:
+        if frame.f_code is _interrupt_again.__code__:
+            return True
+        frame = frame.f_back
+    return False
 
 
 @contextmanager

@@ -316,8 +316,25 @@ except KeyboardInterrupt:
 """A signal where Python can raise nothing, and would show a traceback and go on."""
 
 
-def test_a_signal_in_a_finalizer_is_not_lost(home: Path) -> None:
-    process = watching([sys.executable, "-c", IN_A_FINALIZER], home)
+ON_A_BUSY_MACHINE = """
+import time
+from threading import Timer
+from specdeck.console.cli import signals
+
+def start(timer, start=Timer.start):
+    signals._SOON_S = 1.0
+    start(timer)
+    time.sleep(0.1)
+
+signals._SOON_S = 0.0
+Timer.start = start
+"""
+"""The second signal comes before Python is done with the first."""
+
+
+@pytest.mark.parametrize("before", ["", ON_A_BUSY_MACHINE], ids=["quiet", "busy"])
+def test_a_signal_in_a_finalizer_is_not_lost(before: str, home: Path) -> None:
+    process = watching([sys.executable, "-c", before + IN_A_FINALIZER], home)
     assert process.communicate(timeout=60) == ("interrupted\n", "")
 
 
