@@ -77,13 +77,14 @@ def choose_house(
     elsewhere it is what a compiler has made. `BY_PATH` has all whose names say nothing.
     """
     brought = brought or Brought(metadata.distributions())
-    python = {Path(sysconfig.get_path(one)) for one in ("stdlib", "platstdlib")}
-    folders = set(map(Path, search)) - python
+    python = {os.path.realpath(sysconfig.get_path(one)) for one in ("stdlib", "platstdlib")}
+    folders = set(map(os.path.realpath, search)) - python
     found, by_path = Places(), set[Path]()
     for name, place in loaded.items():
         if _top(name) in _ELSEWHERE or brought.has(name, place):
             continue
-        is_found_by_name = _find_root(name, Path(place)) in folders
+        # A path may lead over links and `..`, as one to import from does.
+        is_found_by_name = os.path.realpath(_find_root(name, Path(place))) in folders
         if not is_found_by_name and not _is_source(Path(place), python):
             continue
         if name == _PROGRAM or (is_found_by_name and not _DRAWN.search(name)):
@@ -112,9 +113,9 @@ def _find_root(name: str, place: Path) -> Path:
     return above[min(name.count(".") + 1, len(above) - 1)]
 
 
-def _is_source(place: Path, python: Collection[Path]) -> bool:
+def _is_source(place: Path, python: Collection[str]) -> bool:
     """Whether somebody has written it; a folder may have left the search path once it is loaded."""
-    return place.suffix != ".so" and place.parent not in python
+    return place.suffix != ".so" and os.path.realpath(place.parent) not in python
 
 
 def _list_plugins(installed: Iterable[metadata.Distribution]) -> Iterator[str]:

@@ -68,7 +68,7 @@ def find_packages(loaded: Mapping[Any, object]) -> dict[str, str]:
 
 def find_search_path() -> list[str]:
     """The folders that this process imports from."""
-    return [os.path.abspath(folder) for folder in sys.path if _is_text(folder)]
+    return [os.path.realpath(folder) for folder in sys.path if _is_text(folder)]
 
 
 def find_named(given: Iterable[Any] | None) -> dict[str, str]:

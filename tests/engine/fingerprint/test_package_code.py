@@ -119,6 +119,19 @@ def test_code_in_an_archive_counts_by_the_archive(tmp_path: Path) -> None:
     assert found == {"house": (archive,), BY_PATH: (tmp_path / "gone" / "gone.py",)}
 
 
+def test_a_compiled_module_counts_however_its_folder_is_spelt(tmp_path: Path) -> None:
+    for name in ("site", "lib", "store"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "lib")
+    (tmp_path / "store" / "x.so").touch()
+    (tmp_path / "lib" / "rules.so").symlink_to(tmp_path / "store" / "x.so")
+    for place in ("site/../lib/rules.so", "link/rules.so", "lib/rules.so"):
+        for folder in ("site/../lib", "link", "lib"):
+            loaded, search = {"rules": f"{tmp_path}/{place}"}, [f"{tmp_path}/{folder}"]
+            assert choose_house(loaded, search=search, brought=Brought([])).keys() == {"rules"}
+    assert choose_house(loaded, search=[f"{tmp_path}/site"], brought=Brought([])) == {}
+
+
 def test_what_a_loader_names_anew_at_each_start_counts_by_content(tmp_path: Path) -> None:
     def digest(*names: str, text: str = "bias = 0.0") -> dict[str, str]:
         loaded = {name: str(tmp_path / f"{name}.py") for name in names}
