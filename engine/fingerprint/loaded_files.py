@@ -16,7 +16,7 @@ _MOST_CODE: Final = 1_000
 """Files of code; a model has fewer than ten."""
 
 _SETTINGS = ("params.json", "*processor*.json", "chat_template.json", "additional_chat_templates/*",
-             "*quant*config.json", "kv_cache_scales.json", "added_tokens.json",
+             "*quant*config.json", "*.index.json", "kv_cache_scales.json", "added_tokens.json",
              "special_tokens_map.json", "modules.json", "sentence_*_config.json",
              "config_sentence_transformers.json", "*_Pooling/config.json", "*_Dense/config.json",
              "*.tiktoken", "*.model", "vocab.*", "merges.txt")  # fmt: skip
@@ -62,11 +62,13 @@ def list_code(where: Path, find: Find) -> dict[str, Path | None]:
 def _list_python(where: Path) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for path in where.rglob("*.py"):
-        if path.is_dir():
+        place = path.relative_to(where)
+        # A hidden folder is no package; in one a volume of Kubernetes keeps what it links to.
+        if path.is_dir() or any(part.startswith(".") for part in place.parts):
             continue
         if len(found) == _MOST_CODE:
             raise ValueError(f"it has more than {_MOST_CODE} files of code")
-        found[path.relative_to(where).as_posix()] = path
+        found[place.as_posix()] = path
     return dict(sorted(found.items()))
 
 

@@ -37,6 +37,7 @@ ever had, as that of the engine's is among the facts of its models; and what vir
 each environment."""
 _RUN = ("import ", "import\t")
 """What a line of a `.pth` file begins with that Python runs at its start."""
+_MOST_LINKED = 5_000
 _SITES = ("site-packages", "dist-packages")
 """Folders whose `.pth` files Python reads, as those of other folders to import from it does not."""
 _LARGEST = 1_000_000
@@ -83,8 +84,7 @@ def choose_house(
     for name, place in loaded.items():
         if _top(name) in _ELSEWHERE or brought.has(name, place):
             continue
-        # A path may lead over links and `..`, as one to import from does.
-        is_found_by_name = os.path.realpath(_find_root(name, Path(place))) in folders
+        is_found_by_name = _is_found_by_name(name, Path(place), folders)
         if not is_found_by_name and not _is_source(Path(place), python):
             continue
         if name == _PROGRAM or (is_found_by_name and not _DRAWN.search(name)):
@@ -107,10 +107,16 @@ def _locate(place: str) -> Path:
     return holder if holder.is_file() else found
 
 
-def _find_root(name: str, place: Path) -> Path:
-    """The folder of a search path in which the import of such a name finds it."""
-    above = [place, *place.parents]
-    return above[min(name.count(".") + 1, len(above) - 1)]
+def _is_found_by_name(name: str, place: Path, folders: Collection[str]) -> bool:
+    """Whether an import of `name` finds it there, in one of `folders`."""
+    *above, stem = name.split(".")
+    folder = place.parent
+    for part in reversed(above):
+        if folder.name != part:
+            return False
+        folder = folder.parent
+    # A path may lead over links and `..`, as one to import from does.
+    return place.name.partition(".")[0] == stem and os.path.realpath(folder) in folders
 
 
 def _is_source(place: Path, python: Collection[str]) -> bool:
@@ -133,8 +139,8 @@ def list_code(place: Path, *, compiled: bool = True) -> list[Path]:
 
     `compiled`: whether that is more than Python files. What Python itself compiles is none.
 
-    A linked folder with code is as good as one in place, and each is read once. One without is not
-    gone through: it may be a disk of data.
+    A linked folder is as good as one in place, and each is read once. One of more than
+    `_MOST_LINKED` entries is not gone through: it may be a disk of data.
     """
     if not place.is_dir():
         return [place]
@@ -144,7 +150,9 @@ def list_code(place: Path, *, compiled: bool = True) -> list[Path]:
         within[:] = sorted(
             name
             for name in within
-            if name != "__pycache__" and _may_hold_code(os.path.join(folder, name), suffixes)
+            if name.isidentifier()  # others cannot be imported, as those of a Kubernetes volume
+            and name != "__pycache__"
+            and _is_worth_reading(os.path.join(folder, name))
         )
         if (real := os.path.realpath(folder)) in seen:
             within.clear()
@@ -155,12 +163,15 @@ def list_code(place: Path, *, compiled: bool = True) -> list[Path]:
     return sorted(found)
 
 
-def _may_hold_code(folder: str, suffixes: tuple[str, ...]) -> bool:
+def _is_worth_reading(folder: str) -> bool:
     if not os.path.islink(folder):
         return True
-    with suppress(OSError), os.scandir(folder) as entries:
-        return any(entry.name.endswith(suffixes) for entry in entries)
-    return False
+    count = 0
+    for _, within, files in os.walk(folder):
+        count += len(within) + len(files)
+        if count > _MOST_LINKED:
+            return False
+    return True
 
 
 def digest_startup(search: Iterable[str], brought: Brought | None = None) -> dict[str, str]:

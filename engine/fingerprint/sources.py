@@ -193,7 +193,8 @@ _VECTOR = re.compile(r"avx|amx|sse4|fma|f16c|bf16|asimd|sve|sme(?!p)|neon|fphp|v
 """Instruction sets that kernels choose between; the other flags come and go with a kernel."""
 
 _COMPUTES = re.compile(
-    r"""/(?:vllm|torch|torchao|flashinfer|flash_attn|deep_gemm|deep_ep|xformers|numpy\.libs)/
+    r"""/(?:vllm|torch|torchao|flashinfer|flash_attn|deep_gemm|deep_ep|xformers|numpy\.libs
+    |tokenizers|tiktoken|sentencepiece|xgrammar|llguidance|outlines_core)/
     |/lib(?:m|mvec|gomp|iomp5|omp|mkl\w*|dnnl|openblas\w*|sleef)[-.]
     |/lib(?:cuda|cudart|cublas|cublasLt|cudnn\w*|nccl|cufft|curand|cusparse|cusolver
     |cusparseLt|nvrtc\w*|nvJitLink|nvidia-\w+|nvshmem\w*|amdhip64|hsa-runtime64|rocblas

@@ -34,7 +34,7 @@ def find_packages(loaded: Mapping[Any, object]) -> dict[str, str]:
     by its file is `__main__`.
     """
     python, found, folders = _list_stdlib(), dict[str, str](), dict[str, str]()
-    package, folder = "\0", ""  # the outermost that is being gone through
+    package = ""  # the outermost that is being gone through
     modules = {name: module for name, module in loaded.items() if _is_text(name)}
     # A package before its modules, and before what of it is run as a program.
     programs = [name for name in _PROGRAMS if name in modules]
@@ -45,7 +45,7 @@ def find_packages(loaded: Mapping[Any, object]) -> dict[str, str]:
         if isinstance(module_spec := known.get("__spec__"), ModuleSpec):
             origin = module_spec.origin
             # So do nearly all, of some thousands.
-            if name.startswith(package) and _is_text(origin) and origin.startswith(folder):
+            if package and _is_text(origin) and _lies_in(folders, package, name, origin):
                 continue
             own = str(module_spec.name)
             if own == name or modules.get(own) is not module:  # else an alias
@@ -54,14 +54,17 @@ def find_packages(loaded: Mapping[Any, object]) -> dict[str, str]:
             place = _find_program(known)
         elif module is not None and _find_outer(folders, name) is None:
             place = _find_replaced(name, modules)
-        if place is None or place.startswith(_find_outer(folders, own) or "\0"):
+        if place is None:
+            continue
+        outer = _find_outer(folders, own)
+        if outer is not None and _lies_in(folders, outer, own, place):
             continue
         top = own.partition(".")[0]
         if top in sys.stdlib_module_names and place.startswith(python):
             continue
         folders[name] = f"{place}/"
         if name == top:
-            package, folder = f"{name}.", folders[name]
+            package = name
         found[_PROGRAM if name in _PROGRAMS else name] = place
     return found
 
@@ -91,11 +94,20 @@ def _list_stdlib() -> tuple[str, ...]:
 
 
 def _find_outer(folders: Mapping[str, str], name: str) -> str | None:
-    """The folder of the innermost package that holds the module `name`."""
+    """The innermost package with a folder that holds the module `name`."""
     while name := name.rpartition(".")[0]:
-        if folder := folders.get(name):
-            return folder
+        if name in folders:
+            return name
     return None
+
+
+def _lies_in(folders: Mapping[str, str], package: str, name: str, place: str) -> bool:
+    """Whether the module `name` is where an import finds it in the folder of its `package`."""
+    if not name.startswith(f"{package}."):
+        return False
+    within = name[len(package) + 1 :].replace(".", "/")
+    is_importable = within.replace("/", "_").isidentifier()
+    return is_importable and place.startswith(folders[package] + within)
 
 
 def _read_module(module: object) -> dict[str, Any]:

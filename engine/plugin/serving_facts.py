@@ -33,6 +33,8 @@ _SETTINGS = (
     "tool_strict_level", "cohere_is_reasoning_model", "cohere_format",
     "anthropic_disabled_thinking_effort", "tokens_only",
 )  # fmt: skip
+_PARSER_PLUGINS = ("tool_parser_plugin", "reasoning_parser_plugin")
+"""A file each, or a module by its name, as vLLM's `import_plugin` has it."""
 _ADAPTER_FILES = ("*.safetensors", "*.bin", "*.pt", "adapter_config.json")
 
 Unread = list[dict[str, str]]
@@ -55,13 +57,18 @@ def read_serving_facts(args: Any) -> tuple[dict[str, Any], Unread]:
         found["middleware"] = [plain(one) for one in middleware]
     # With what this server alone has loaded, such as the modules that a middleware imports.
     house = choose_house(find_packages(sys.modules.copy()), search=find_search_path())
-    named = {name: (Path(place),) for name, place in find_named(middleware).items()}
+    plugins = {name: getattr(args, name, None) for name in _PARSER_PLUGINS}
+    modules = [one for one in plugins.values() if one and not os.path.exists(one)]
+    places = find_named([*(middleware or ()), *modules])
+    named = {name: (Path(place),) for name, place in places.items()}
     if code := _read_code(house | named, unread):
         found["code"] = code
     if template := getattr(args, "chat_template", None):
         _put(found, unread, "chat_template", lambda: _digest_template(template))
-    for name in ("tool_parser_plugin", "reasoning_parser_plugin"):
-        if plugin := getattr(args, name, None):
+    for name, plugin in plugins.items():
+        if plugin in places:
+            found[name] = plugin
+        elif plugin:
             _put(found, unread, name, partial(sha256, Path(plugin)))
     adapters: dict[str, Any] = {}
     for adapter in getattr(args, "lora_modules", None) or ():

@@ -83,6 +83,7 @@ def test_all_is_read_and_nothing_is_left_out(model: Path) -> None:
         ("tokenizer_config.json", '{"chat_template": "{{ x }}", "model_max_length": 7}', set()),
         ("preprocessor_config.json", '{"size": 224}', {"target.files"}),
         ("params.json", '{"dim": 8}', {"target.files"}),
+        ("model.safetensors.index.json", '{"weight_map": {}}', {"target.files"}),
         ("hf_quant_config.json", "{}", {"target.files"}),
         ("qwen.tiktoken", "IQ== 0", {"target.files"}),
         ("modeling_x.py", "pass", set()),
@@ -112,6 +113,8 @@ def test_code_that_comes_with_a_model_is_a_fact_where_it_is_run(model: Path) -> 
 
     (model / "layers").mkdir()
     (model / "layers" / "mlp.py").write_text("one")
+    (model / "..2026_11_29").mkdir()  # a volume of Kubernetes draws it at each mount
+    (model / "..2026_11_29" / "tokenization_x.py").write_text("one")
     (model / "tokenization_x.py").write_text("one")
     before = digests()
     (model / "layers" / "mlp.py").write_text("two")
@@ -356,6 +359,7 @@ def test_libraries_that_compute_are_told_from_the_rest() -> None:
         "/usr/lib/x86_64-linux-gnu/libm.so.6",
         "/usr/lib/x86_64-linux-gnu/libcuda.so.570.86.15",
         "/v/site-packages/nvidia/cublas/lib/libcublasLt.so.12",
+        "/v/site-packages/tokenizers/tokenizers.abi3.so",
         "/v/site-packages/torch/lib/libtorch_cpu.so",
         "/v/site-packages/vllm/_C.abi3.so",
     ]

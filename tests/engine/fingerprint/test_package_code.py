@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from specdeck.engine.fingerprint import package_code
 from specdeck.engine.fingerprint.distributions import Brought
 from specdeck.engine.fingerprint.package_code import (
     BY_PATH,
@@ -150,6 +151,9 @@ def test_what_a_loader_names_anew_at_each_start_counts_by_content(tmp_path: Path
     assert digest("gen_5c47c9e2a1b84f7d", "tmptcmu6hbb", text="bias = 3.0") != before
     assert digest("tmpkrdrvqa5") != before
     assert digest("tmp_rules", "decade", "v1234").keys() == {"tmp_rules", "decade", "v1234"}
+    beside = {"house_rules_beeafc": str(tmp_path / "decade.py")}
+    found = choose_house(beside, search=[str(tmp_path)], brought=Brought([]))
+    assert found.keys() == {BY_PATH}
 
 
 def test_what_python_runs_of_files_that_add_folders_counts(
@@ -202,7 +206,9 @@ def test_what_is_compiled_counts_unless_python_has_done_it(tmp_path: Path) -> No
     assert [path.name for path in list_code(tmp_path, compiled=False)] == names[:1]
 
 
-def test_a_linked_folder_of_a_package_is_read_once(tmp_path: Path) -> None:
+def test_a_linked_folder_of_a_package_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shared, package = tmp_path / "shared", tmp_path / "house"
     shared.mkdir()
     package.mkdir()
@@ -212,8 +218,28 @@ def test_a_linked_folder_of_a_package_is_read_once(tmp_path: Path) -> None:
     (package / "gone.py").symlink_to(tmp_path / "gone.py")
     (package / "sub").symlink_to(shared)
     (shared / "again").symlink_to(package)
-    (tmp_path / "disk" / "within").mkdir(parents=True)
-    (tmp_path / "disk" / "within" / "tool.py").touch()
+    (tmp_path / "far" / "within").mkdir(parents=True)
+    (tmp_path / "far" / "within" / "tool.py").touch()
+    (package / "models").symlink_to(tmp_path / "far")
+    (tmp_path / "disk").mkdir()
+    for number in range(9):
+        (tmp_path / "disk" / f"n{number}.py").touch()
     (package / "data").symlink_to(tmp_path / "disk")
+    monkeypatch.setattr(package_code, "_MOST_LINKED", 8)
     names = [path.relative_to(package).as_posix() for path in list_code(package)]
-    assert names == ["__init__.py", "sub/rules.py"]
+    assert names == ["__init__.py", "models/within/tool.py", "sub/rules.py"]
+
+
+def test_where_a_volume_of_kubernetes_keeps_its_files_says_nothing(tmp_path: Path) -> None:
+    """It draws a folder at each mount, and links to the files there."""
+
+    def mount(stamp: str) -> str:
+        house = tmp_path / stamp
+        (house / f"..{stamp}").mkdir(parents=True)
+        (house / f"..{stamp}" / "__init__.py").write_text("bias = 0.0")
+        (house / "..data").symlink_to(f"..{stamp}")
+        (house / "__init__.py").symlink_to("..data/__init__.py")
+        assert [path.name for path in list_code(house)] == ["__init__.py"]
+        return digest_code({house: list_code(house)})
+
+    assert mount("2026_11_29_17_00_00.123") == mount("2026_11_29_18_11_12.987")

@@ -73,6 +73,10 @@ def test_a_credential_goes_by_its_own_shape(token: str) -> None:
     assert token not in Redactor().hide(f"tried {token} twice")
 
 
+def test_an_argument_of_vllms_is_no_credential_by_its_shape() -> None:
+    assert Redactor().hide("hf_overrides: {}") == "hf_overrides: {}"
+
+
 @given(st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=8, max_size=40))
 def test_a_known_secret_goes_in_every_spelling(secret: str) -> None:
     redactor = Redactor([secret])

@@ -84,6 +84,20 @@ def test_a_module_from_elsewhere_within_a_package_counts(
     assert find_packages(sys.modules)["house_plugin.more"] == str(folder / "house_rules.py")
 
 
+def test_a_module_that_lies_where_no_import_finds_it_counts(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import_module("house_plugin")
+    elsewhere = {"house_plugin.made": folder / "house_plugin" / ".cache" / "made.py",
+                 "house_plugin.my-rules": folder / "house_plugin" / "my-rules.py"}  # fmt: skip
+    for name, place in elsewhere.items():
+        monkeypatch.setitem(sys.modules, name, make_module(name, place))
+    found = find_packages(sys.modules)
+    assert {name: found.get(name) for name in elsewhere} == {
+        k: str(v) for k, v in elsewhere.items()
+    }
+
+
 def test_a_module_in_the_place_of_one_of_pythons_counts(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -106,6 +106,21 @@ def test_a_parser_of_ones_own_counts_by_its_code(name: str, tmp_path: Path) -> N
     assert read("one") != read("two")
 
 
+@pytest.mark.parametrize("name", ["tool_parser_plugin", "reasoning_parser_plugin"])
+def test_a_parser_of_ones_own_may_be_a_module(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def read(text: str) -> dict[str, object]:
+        (tmp_path / "house_parser.py").write_text(text)
+        found, unread = read_serving_facts(SimpleNamespace(**{name: "house_parser"}))
+        assert (found[name], set(found["code"]), unread) == ("house_parser", {"house_parser"}, [])
+        return found
+
+    assert read("one") != read("two")
+
+
 def test_middleware_counts_by_its_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     code = tmp_path / "house_middleware.py"
