@@ -55,6 +55,7 @@ _ELSEWHERE = frozenset(
         "model", "model_weights", "tokenizer", "served_model_name", "hf_config", "hf_text_config",
         "hf_config_path", "hf_token", "allowed_local_media_path", "allowed_media_domains",
         "download_dir", "revision", "code_revision", "tokenizer_revision",
+        "reasoning_parser_plugin",
         # measured or counted anew with every start
         "gpu_memory_utilization", "num_gpu_blocks", "num_cpu_blocks", "kv_cache_size_tokens",
         "kv_cache_max_concurrency", "kv_cache_memory_bytes", "hash_block_size",
@@ -78,6 +79,8 @@ _ELSEWHERE = frozenset(
         "target_parallel_config", "draft_parallel_config",
     }
 )  # fmt: skip
+_DEFAULTS = ("auto", "vllm")
+"""Whose defaults of requests are taken, unless a folder is given that has them."""
 _OWN = ("vllm.entrypoints.serve.utils.fingerprint", "vllm.entrypoints.openai.fingerprint")
 """Where vLLM keeps its own fingerprint, the newer place first."""
 
@@ -88,6 +91,9 @@ def config_facts(config: Any, build: Build) -> dict[str, Any]:
     """What is known at once of an engine with the VllmConfig `config`; JSON values only."""
     found = {name: _section(getattr(config, f"{name}_config", None)) for name in _SECTIONS}
     top = {name: plain(getattr(config, name, None)) for name in _TOP}
+    model = found["model"] or {}
+    if model.get("generation_config", _DEFAULTS[0]) not in _DEFAULTS:
+        model["generation_config"] = "folder"  # a place as well
     # A credential may stand under a second name, as YAML's aliases have it.
     mask = make_mask((*_list_secrets(config), *list_values()))
     return {
@@ -123,7 +129,7 @@ def sources(config: Any) -> dict[str, Any]:
     target, spec = config.model_config, config.speculative_config
     load_format = str(getattr(config.load_config, "load_format", None) or "auto")
     models = {"target": _source(target, load_format)}
-    if target.generation_config not in ("auto", "vllm"):
+    if target.generation_config not in _DEFAULTS:
         models["target"]["generation"] = str(target.generation_config)
     tokenizers = {"tokenizer": _tokenizer_source(target)}
     draft = getattr(spec, "draft_model_config", None)

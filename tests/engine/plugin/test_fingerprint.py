@@ -198,6 +198,13 @@ def test_defaults_of_requests_in_a_folder_of_their_own_are_read_there() -> None:
     assert found["models"]["target"]["generation"] == "/defaults"
 
 
+def test_the_place_of_defaults_of_requests_moves_nothing_and_that_there_is_one_does() -> None:
+    names = {given: name(config(model_config__generation_config=given))
+             for given in ("auto", "vllm", "/a", "/b")}  # fmt: skip
+    assert names["/a"] == names["/b"]
+    assert len({*names.values()}) == 3
+
+
 def test_where_a_config_lies_and_whether_its_code_is_run_is_handed_on() -> None:
     plainly = sources(config())
     assert "trusted" not in str(plainly)
