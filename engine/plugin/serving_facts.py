@@ -57,19 +57,20 @@ def read_serving_facts(args: Any) -> tuple[dict[str, Any], Unread]:
         found["middleware"] = [plain(one) for one in middleware]
     # With what this server alone has loaded, such as the modules that a middleware imports.
     house = choose_house(find_packages(sys.modules.copy()), search=find_search_path())
-    plugins = {name: getattr(args, name, None) for name in _PARSER_PLUGINS}
-    modules = [one for one in plugins.values() if one and not os.path.exists(one)]
-    places = find_named([*(middleware or ()), *modules])
-    named = {name: (Path(place),) for name, place in places.items()}
-    if code := _read_code(house | named, unread):
+    named = find_named(middleware)
+    for name in _PARSER_PLUGINS:
+        if not (plugin := getattr(args, name, None)):
+            continue
+        if not os.path.exists(plugin) and (module := find_named([plugin])):
+            named |= module
+            found[name] = plugin
+        else:
+            _put(found, unread, name, partial(sha256, Path(plugin)))
+    house |= {name: (Path(place),) for name, place in named.items()}
+    if code := _read_code(house, unread):
         found["code"] = code
     if template := getattr(args, "chat_template", None):
         _put(found, unread, "chat_template", lambda: _digest_template(template))
-    for name, plugin in plugins.items():
-        if plugin in places:
-            found[name] = plugin
-        elif plugin:
-            _put(found, unread, name, partial(sha256, Path(plugin)))
     adapters: dict[str, Any] = {}
     for adapter in getattr(args, "lora_modules", None) or ():
         name, path = str(adapter.name), str(adapter.path)

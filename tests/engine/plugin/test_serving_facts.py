@@ -121,6 +121,19 @@ def test_a_parser_of_ones_own_may_be_a_module(
     assert read("one") != read("two")
 
 
+def test_a_parser_may_be_a_module_of_a_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "house_parsers").mkdir()
+    for name in ("__init__.py", "hermes.py"):
+        (tmp_path / "house_parsers" / name).touch()
+    args = SimpleNamespace(tool_parser_plugin="house_parsers.hermes")
+    found, unread = read_serving_facts(args)
+    assert (found["tool_parser_plugin"], unread) == ("house_parsers.hermes", [])
+    assert set(found["code"]) == {"house_parsers"}
+
+
 def test_middleware_counts_by_its_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     code = tmp_path / "house_middleware.py"
