@@ -267,8 +267,8 @@ class Console(App[str]):
         """What leaving asks, the last time that it did."""
         self._hurry = asyncio.Event()
         self._tasks: set[asyncio.Future[None]] = set()
-        self._unbegun: set[_Work] = set()
         """The controller's work."""
+        self._unbegun: set[_Work] = set()
         self.shown = asyncio.Event()
         """Whether the first frame is on the terminal."""
         keymap = self.settings.keymap

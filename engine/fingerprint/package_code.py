@@ -38,6 +38,7 @@ each environment."""
 _RUN = ("import ", "import\t")
 """What a line of a `.pth` file begins with that Python runs at its start."""
 _MOST_LINKED = 5_000
+"""Entries of a linked folder of code."""
 _SITES = ("site-packages", "dist-packages")
 """Folders whose `.pth` files Python reads, as those of other folders to import from it does not."""
 _LARGEST = 1_000_000
@@ -49,7 +50,7 @@ def choose_packages(
     named: Mapping[str, str],
     *,
     search: Iterable[str],
-    brought: Brought | None = None,
+    brought: Brought,
 ) -> Places:
     """The packages whose code makes an engine's answers.
 
@@ -69,15 +70,13 @@ def choose_house(
     loaded: Mapping[str, str],
     *,
     search: Iterable[str],
-    brought: Brought | None = None,
+    brought: Brought,
 ) -> Places:
-    """What of `loaded` neither vLLM and specdeck nor what they require has `brought`, by the
-    distributions of this process where nothing is given.
+    """What of `loaded` neither vLLM and specdeck nor what they require has `brought`.
 
     Python's own does not count, and a library only where it lies in a folder of the `search` path:
     elsewhere it is what a compiler has made. `BY_PATH` has all whose names say nothing.
     """
-    brought = brought or Brought(metadata.distributions())
     python = {os.path.realpath(sysconfig.get_path(one)) for one in ("stdlib", "platstdlib")}
     folders = set(map(os.path.realpath, search)) - python
     found, by_path = Places(), set[Path]()
@@ -174,13 +173,12 @@ def _is_worth_reading(folder: str) -> bool:
     return True
 
 
-def digest_startup(search: Iterable[str], brought: Brought | None = None) -> dict[str, str]:
+def digest_startup(search: Iterable[str], brought: Brought) -> dict[str, str]:
     """Digests of what Python runs of the `.pth` files in site-packages, by their names.
 
     Folders that such a file adds do not count: they say where code lies. What comes with vLLM or
     with what it requires does not either. Raises OSError for a file that cannot be read.
     """
-    brought = brought or Brought(metadata.distributions())
     found = {}
     folders = sorted({folder for folder in map(Path, search) if folder.name in _SITES})
     paths = (one for folder in folders for one in sorted(folder.glob("*.pth")))

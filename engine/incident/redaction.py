@@ -37,7 +37,8 @@ _BEYOND: Final = 1_000
 """Characters beyond it that are looked at: what the cut goes through is told by its whole."""
 
 _SHAPES = re.compile(
-    r"\b(?:hf_(?!overrides\b)[A-Za-z0-9]{8,}|gh[pousr]_[A-Za-z0-9]{8,}|github_pat_\w{8,}|glpat-[\w-]{8,}"
+    r"\b(?:hf_(?!overrides\b)[A-Za-z0-9]{8,}"  # which is an argument of vLLM's
+    r"|gh[pousr]_[A-Za-z0-9]{8,}|github_pat_\w{8,}|glpat-[\w-]{8,}"
     r"|(?:sk|pk|rk)[-_][A-Za-z0-9_-]{8,}|xox[abprs]-[\w-]{8,}|nvapi-[\w-]{8,}"
     r"|A(?:KIA|SIA)[A-Z0-9]{12,}|AIza[\w-]{20,}|ya29\.[\w-]{10,}"
     r"|eyJ[\w-]{8,4000}+\.[\w-]{4,}+(?:\.[\w-]*)?"

@@ -11,10 +11,12 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from specdeck.engine.fingerprint.digest import sha256
+from specdeck.engine.fingerprint.distributions import Brought
 from specdeck.engine.fingerprint.package_code import (
     Places,
     choose_house,
@@ -56,7 +58,8 @@ def read_serving_facts(args: Any) -> tuple[dict[str, Any], Unread]:
     if middleware:
         found["middleware"] = [plain(one) for one in middleware]
     # With what this server alone has loaded, such as the modules that a middleware imports.
-    house = choose_house(find_packages(sys.modules.copy()), search=find_search_path())
+    loaded, brought = find_packages(sys.modules.copy()), Brought(metadata.distributions())
+    house = choose_house(loaded, search=find_search_path(), brought=brought)
     named = find_named(middleware)
     for name in _PARSER_PLUGINS:
         if not (plugin := getattr(args, name, None)):

@@ -62,8 +62,9 @@ def test_vllm_its_plugins_and_what_no_distribution_has_brought_count(
         "sitecustomize": (Path("/v/sitecustomize"),),
         BY_PATH: (Path("/off/house_patch.py"), Path("/off/six.py")),
     }
-    assert choose_house(LOADED, search=search) == house
-    assert choose_packages(LOADED, named, search=search) == house | {
+    brought = Brought(installed)
+    assert choose_house(LOADED, search=search, brought=brought) == house
+    assert choose_packages(LOADED, named, search=search, brought=brought) == house | {
         "house_plugin": (Path("/v/house_plugin"),),
         "house_rules": (Path("/h/house_rules.py"),),
         "vllm": (Path("/v/vllm"),),
@@ -166,7 +167,7 @@ def test_what_python_runs_of_files_that_add_folders_counts(
 
     def digest(text: str) -> dict[str, str]:
         (site / "zz_house.pth").write_text(text)
-        return digest_startup([str(site), str(tmp_path)])
+        return digest_startup([str(site), str(tmp_path)], Brought(metadata.distributions()))
 
     before = digest("import acme_fix; acme_fix.apply(0.0)\n/some/folder\n")
     assert set(before) == {"zz_house.pth"}
@@ -174,7 +175,7 @@ def test_what_python_runs_of_files_that_add_folders_counts(
     assert digest("import acme_fix; acme_fix.apply(3.0)\n") != before
     (site / "specdeck-dependencies.pth").write_text("import site; site.addsitedir('/x')")
     assert digest("# import acme_fix\n/some/folder\n") == {}
-    assert digest_startup([]) == {}
+    assert digest_startup([], Brought([])) == {}
     listed = [_hold([], RECORD="zz_house.pth,,")]
     listed[0].locate_file = lambda _: str(site)
     monkeypatch.setattr(metadata, "distributions", lambda: iter(listed))
@@ -186,7 +187,7 @@ def test_a_checkpoint_of_the_same_suffix_is_not_read(tmp_path: Path) -> None:
     with (site / "model.pth").open("wb") as checkpoint:
         checkpoint.write(b"import acme_fix\n")
         checkpoint.truncate(10**12)
-    assert digest_startup([str(site)]) == {}
+    assert digest_startup([str(site)], Brought([])) == {}
 
 
 @pytest.mark.parametrize("record", ["", "\n\n", "a\0b,,", '"', "x" * 200_000 + ",,"])
