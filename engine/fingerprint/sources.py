@@ -41,10 +41,11 @@ _SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token", "add_bos_token",
             "do_lower_case", "truncation_side")  # fmt: skip
 _NO_SETTING = frozenset({
     *_NAMELESS, "name_or_path", "_commit_hash", "tokenizer_file", "special_tokens_map_file",
-    "processor_class", "model_max_length", "padding_side", "local_files_only", "is_local",
-    "backend", "chat_template",
+    "model_max_length", "padding_side", "local_files_only", "is_local", "backend", "chat_template",
 })  # fmt: skip
 """In a tokenizer_config.json: where it came from, and what vLLM asks the model or nobody for."""
+_SAVED_EMPTY = "extra_special_tokens"
+"""What transformers writes of a tokenizer that has none, whether it was read or not."""
 SLOW = (("vocab", "vocab.json"), ("merges", "merges.txt"))
 """Parts of a tokenizer, and their files where there is no tokenizer.json."""
 BESIDE = (("model", "tokenizer.model"), ("tekken", "tekken.json"))
@@ -108,15 +109,16 @@ def digest_tokenizer(where: Path) -> dict[str, str | None]:
     Raises OSError or ValueError for a file that is there and cannot be read.
     """
     settings = read_object(where / "tokenizer_config.json") or {}
-    found: dict[str, str | None] = {
-        "special": _digest({key: settings.get(key) for key in _SPECIAL}),
-        "chat_template": _template(where, settings),
-    }
-    unset: tuple[Any, ...] = (None, False, {}, [])
+    # A null or a false is set: a tokenizer's own default may be another.
+    special = {key: settings[key] for key in _SPECIAL if key in settings}
     others = {
         key: value
         for key, value in settings.items()
-        if key not in _SPECIAL and key not in _NO_SETTING and value not in unset
+        if key not in special and key not in _NO_SETTING and (value or key != _SAVED_EMPTY)
+    }
+    found: dict[str, str | None] = {
+        "special": _digest(special),
+        "chat_template": _template(where, settings),
     }
     if others:
         found["settings"] = _digest(others)

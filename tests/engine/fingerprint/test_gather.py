@@ -242,16 +242,30 @@ def test_a_tokenizer_of_an_odd_form_ends_no_reading(model: Path, content: str) -
 
 
 @pytest.mark.parametrize(
-    "setting", [{"add_prefix_space": True}, {"split_special_tokens": True}, {"eos_token": "</s>"}]
+    ("setting", "moved"),
+    [
+        ({"add_prefix_space": True}, {"special"}),
+        ({"split_special_tokens": True}, {"special"}),
+        ({"eos_token": "</s>"}, {"special"}),
+        ({"bos_token": None}, {"special"}),
+        ({"add_bos_token": False}, {"special"}),
+        ({"tokenize_chinese_chars": False}, {"settings"}),
+        ({"errors": None}, {"settings"}),
+        ({"offset": 0}, {"settings"}),
+        ({"never_split": []}, {"settings"}),
+        ({"processor_class": "XProcessor"}, {"settings"}),
+        ({"extra_special_tokens": {"image_token": "<image>"}}, {"settings"}),
+        ({"extra_special_tokens": {}, "backend": "tokenizers", "padding_side": "left"}, set()),
+    ],
 )
-def test_a_setting_of_the_tokenizer_moves_what_is_special(
-    model: Path, setting: dict[str, Any]
+def test_a_setting_of_the_tokenizer_moves_the_fact_it_belongs_to(
+    model: Path, setting: dict[str, Any], moved: set[str]
 ) -> None:
     before = gather(target=model)["model"]["tokenizer"]
     settings = {**json.loads((model / "tokenizer_config.json").read_text()), **setting}
     (model / "tokenizer_config.json").write_text(json.dumps(settings))
     after = gather(target=model)["model"]["tokenizer"]
-    assert {name for name in before if before[name] != after[name]} == {"special"}
+    assert {name for name in after if before.get(name) != after[name]} == moved
 
 
 def test_another_driver_moves_the_runtime_alone(model: Path) -> None:
