@@ -299,7 +299,10 @@ def shorten(paths: Iterable[str]) -> dict[str, str]:
 _PREFIXES = ("VLLM_", "TORCH", "PYTORCH_", "CUDA_", "CUBLAS", "CUDNN_", "NCCL_", "OMP_", "MKL_",
              "KMP_", "GOMP_", "OPENBLAS_", "DNNL_", "ONEDNN_", "NVIDIA_TF32", "ATEN_", "TRITON_",
              "FLASHINFER_", "FLASH_ATTN", "HIP_", "ROCBLAS_", "HSA_", "AITER_", "PYTHONHASHSEED",
-             "GLIBC_TUNABLES")  # fmt: skip
+             "GLIBC_TUNABLES", "HIPBLASLT_", "MIOPEN_",
+             # Those that vLLM's own code asks for, beside VLLM_.
+             "FLA_", "USE_DEFAULT_FLA_NORM", "GDN_", "INKLING_", "LAMPORT_", "USE_FLAGOS",
+             "XPU_USE_TRITON_KERNEL", "FORCE_NUM_KV_SPLITS", "XHS_VIDEO_JPEG")  # fmt: skip
 
 _ELSEWHERE = re.compile(
     r"""(^|_)(PORT|HOST|IPS?|URL|URI|ADDR|ADDRESS|IFNAME|HCA|DIR|PATH|ROOT|HOME|FILE|FILENAME

@@ -239,6 +239,7 @@ def test_secrets_and_whereabouts_are_no_facts(variable: str) -> None:
     [
         *("VLLM_BATCH_INVARIANT", "NVIDIA_TF32_OVERRIDE", "CUBLAS_WORKSPACE_CONFIG", "NCCL_ALGO"),
         *("OMP_NUM_THREADS", "VLLM_KV_CACHE_LAYOUT", "VLLM_USE_V2_MODEL_RUNNER", "MKL_CBWR"),
+        *("FLA_TRIL_PRECISION", "USE_DEFAULT_FLA_NORM", "FORCE_NUM_KV_SPLITS"),
     ],
 )
 def test_what_changes_a_computation_is_one(variable: str) -> None:
