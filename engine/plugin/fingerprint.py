@@ -133,11 +133,16 @@ def sources(config: Any) -> dict[str, Any]:
         models["target"]["generation"] = str(target.generation_config)
     tokenizers = {"tokenizer": _tokenizer_source(target)}
     draft = getattr(spec, "draft_model_config", None)
-    if draft is not None and draft is not target and draft.model != target.model:
+    # A draft within the target is no second model; one of another revision beside it is.
+    if draft is not None and _name_files(draft) != _name_files(target):
         models["draft"] = _source(draft, load_format)
         if draft.tokenizer != target.tokenizer:  # vLLM gives a draft its target's otherwise
             tokenizers["draft_tokenizer"] = _tokenizer_source(draft)
     return {"models": models, "tokenizers": tokenizers}
+
+
+def _name_files(model: Any) -> tuple[str, str | None]:
+    return model.model, model.revision
 
 
 def _source(model: Any, load_format: str) -> dict[str, Any]:

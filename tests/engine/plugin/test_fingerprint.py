@@ -193,6 +193,13 @@ def test_a_draft_within_the_target_is_no_second_model() -> None:
     assert "draft" not in sources(config(speculative_config__draft_model_config=Model()))["models"]
 
 
+def test_a_draft_from_another_revision_of_the_target_is_a_second_model() -> None:
+    draft = Model(revision="heads")
+    found = sources(config(speculative_config__draft_model_config=draft))["models"]
+    assert found["draft"]["revision"] == "heads"
+    assert found["draft"]["name"] == found["target"]["name"]
+
+
 def test_defaults_of_requests_in_a_folder_of_their_own_are_read_there() -> None:
     found = sources(config(model_config__generation_config="/defaults"))
     assert found["models"]["target"]["generation"] == "/defaults"
