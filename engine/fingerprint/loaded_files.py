@@ -19,7 +19,8 @@ _SETTINGS = ("params.json", "*processor*.json", "chat_template.json", "additiona
              "*quant*config.json", "*.index.json", "kv_cache_scales.json", "added_tokens.json",
              "special_tokens_map.json", "modules.json", "sentence_*_config.json",
              "config_sentence_transformers.json", "*_Pooling/config.json", "*_Dense/config.json",
-             "*.tiktoken", "*.model", "vocab.*", "merges.txt")  # fmt: skip
+             "*.tiktoken", "*.model", "*.model.v*", "tokenizer.*.json", "vocab.*", "merges.txt",
+             "bpe.codes")  # fmt: skip
 """Read by vLLM and by transformers where a model has them."""
 _WITH_AUTO_MAP = ("config.json", "tokenizer_config.json", "*processor*.json")
 """What may name classes of remote code."""

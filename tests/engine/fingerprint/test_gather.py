@@ -86,6 +86,8 @@ def test_all_is_read_and_nothing_is_left_out(model: Path) -> None:
         ("model.safetensors.index.json", '{"weight_map": {}}', {"target.files"}),
         ("hf_quant_config.json", "{}", {"target.files"}),
         ("qwen.tiktoken", "IQ== 0", {"target.files"}),
+        ("tokenizer.model.v3", "piece", {"target.files"}),
+        ("tokenizer.4.0.0.json", "{}", {"target.files"}),
         ("modeling_x.py", "pass", set()),
         ("README.md", "hello", set()),
     ],
