@@ -65,6 +65,8 @@ _SHORT_S = 30.0
 LONGEST_LOOK = 2048
 """Tokens of prompt and answer that are fed in one pass: vLLM keeps their logits at once."""
 _AGAIN = frozenset({429, 500, 502, 503, 504})
+_AT_FAULT = frozenset({400, 413, 422})
+"""A request with these is refused however often it is sent."""
 PROBE = 'def probe(limit: int = 50) -> str:\n\treturn "naïve 東京" + \'{"limit": 500}\'  # 0.125\n'
 
 
@@ -557,7 +559,12 @@ class Asker:
 
     def _refuse_break(self, event: Mapping[str, Any]) -> None:
         if "error" in event:
-            why = _error_text(event["error"])
+            held = event["error"]
+            why = _error_text(held)
+            # vLLM says 200 to a stream before its grammar is compiled.
+            code = held.get("code") if isinstance(held, dict) else None
+            if isinstance(code, int) and code in _AT_FAULT:
+                raise _RequestAtFault(why)
             error = EngineError(f"{self.arm.url} broke off an answer: {why}")
             raise TryAgain(error, accident=True)
 
@@ -572,7 +579,7 @@ class Asker:
         if reply.is_success:
             return
         status = reply.status
-        if status in (400, 413, 422):
+        if status in _AT_FAULT:
             raise _RequestAtFault(_message(reply))
         if status not in _AGAIN:
             keyed = "Authorization" in self._http.headers

@@ -206,6 +206,20 @@ async def test_a_stream_that_breaks_off_is_asked_again_as_a_whole() -> None:
     assert len(patience.waits) == 2
 
 
+@pytest.mark.parametrize(("code", "is_refused"), [(400, True), (500, False), ([400], False)])
+async def test_a_stream_that_refuses_its_request_is_not_asked_again(
+    code: object, is_refused: bool
+) -> None:
+    error = json.dumps({"error": {"message": "Grammar error", "code": code}})
+    patience = Patience(
+        lambda: httpx.Response(200, text=f"data: {error}\n\ndata: [DONE]\n\n"),
+        lambda: httpx.Response(200, text=f"data: {json.dumps(GOOD)}\n\ndata: [DONE]\n\n"),
+    )
+    answer = await patience.asker.answer(PROMPT, stream=True)
+    assert (answer == Refusal("Grammar error")) is is_refused
+    assert bool(patience.waits) is not is_refused
+
+
 @pytest.mark.parametrize("size", [1, 7, 4096])
 async def test_a_stream_may_be_cut_anywhere(size: int) -> None:
     text = f": a comment\r\n\r\ndata: {json.dumps(GOOD)}\r\n\r\ndata:{json.dumps(GOOD)}\n\n"
