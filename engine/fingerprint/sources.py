@@ -23,9 +23,9 @@ LARGEST = 64_000_000
 _LARGEST_REF = 1_000
 """Bytes of a file that names a commit."""
 
-_FORMATS = ("*.safetensors", "*.gguf", "*.bin", "*.pt", "*.pth")
+_FORMATS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf")
 """In the order of vLLM's preference: a folder often has the same weights twice."""
-_FORMAT_OF = {"pt": "*.pt", "npcache": "*.bin", "tensorizer": "*.tensors"}
+_FORMAT_OF = {"pt": "*.pt", "npcache": "*.bin", "tensorizer": "*.tensors", "gguf": "*.gguf"}
 """What a `load_format` looks for before anything else."""
 
 _NO_WEIGHTS = frozenset({"training_args.bin", "optimizer.bin", "scheduler.bin", "optimizer.pt"})

@@ -360,11 +360,13 @@ def test_a_model_of_the_hub_is_found_in_the_local_cache(tmp_path: Path) -> None:
 
 
 def test_the_same_weights_in_two_formats_are_read_once(tmp_path: Path) -> None:
-    for name in ("model.safetensors", "pytorch_model.bin", "training_args.bin"):
+    names = ("model.safetensors", "model-q4.gguf", "pytorch_model.bin", "training_args.bin")
+    for name in names:
         (tmp_path / name).write_bytes(b"w")
     assert [path.name for path in weight_files(tmp_path)] == ["model.safetensors"]
     assert [path.name for path in weight_files(tmp_path, "npcache")] == ["pytorch_model.bin"]
     assert [path.name for path in weight_files(tmp_path, "pt")] == ["model.safetensors"]
+    assert [path.name for path in weight_files(tmp_path, "gguf")] == ["model-q4.gguf"]
     (tmp_path / "model.safetensors").unlink()
     assert [path.name for path in weight_files(tmp_path)] == ["pytorch_model.bin"]
 
