@@ -14,6 +14,7 @@ import signal
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -102,7 +103,14 @@ def find_host() -> Host:
         if error.errno in (errno.EMFILE, errno.ENFILE):
             raise
         namespace = None
-    return Host(socket.gethostname(), machine, namespace)
+    return Host(_find_name(), machine, namespace)
+
+
+@cache
+def _find_name() -> str:
+    """The machine's name as this process first asked for it: what supervises an engine is still
+    on its machine when that gets another name."""
+    return socket.gethostname()
 
 
 def find_boot_time() -> float | None:

@@ -84,7 +84,10 @@ _DEFAULTS = ("auto", "vllm")
 _OWN = ("vllm.entrypoints.serve.utils.fingerprint", "vllm.entrypoints.openai.fingerprint")
 """Where vLLM keeps its own fingerprint, the newer place first."""
 
-_DEEPEST = 6
+_DEEPEST = 30
+"""Lists and objects within each other: a model's settings have some eight."""
+_DEEPEST_SECTION = 6
+"""Config objects, which may hold one another."""
 
 
 def config_facts(config: Any, build: Build) -> dict[str, Any]:
@@ -215,7 +218,7 @@ def plain(value: Any, depth: int = 0) -> Any:
             for borne, item in name_items("", value)
         ]
     if dataclasses.is_dataclass(value):
-        return _section(value, depth + 1)
+        return _section(value, depth + 1) if depth < _DEEPEST_SECTION else None
     if isinstance(value, type) or callable(value):
         return f"{value.__module__}.{getattr(value, '__qualname__', type(value).__name__)}"
     words = str(value).removeprefix("torch.")  # a dtype, a device

@@ -268,6 +268,14 @@ async def test_in_a_folder_that_cannot_be_written_to_what_is_gone_is_none_of_the
         await stop_engine(gone, registry)
 
 
+def test_what_supervises_an_engine_stays_on_its_machine_when_that_is_renamed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours = record()
+    monkeypatch.setattr("socket.gethostname", lambda: "renamed")
+    assert ours.life() == "running"
+
+
 def test_too_few_open_files_make_no_other_host(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,13 @@ from specdeck.engine.plugin.fingerprint import config_facts, plain, sources
 from specdeck.engine.plugin.secret_values import format_values
 from specdeck.engine.protocol.messages import MASK_VARIABLE
 
+
+@dataclass
+class Holder:
+    other: Any = None
+    k: int = 3
+
+
 BUILD = Build("0.32.0", "demo", "draft_model", "V1", 6)
 
 
@@ -115,6 +122,21 @@ def test_what_is_no_setting_has_a_steady_spelling() -> None:
     }
     assert plain(object()) == "object"
     assert plain({3, 1, 2}) == ["1", "2", "3"]
+
+
+def test_a_setting_counts_however_deep_a_model_has_it() -> None:
+    weights = {"config_groups": {"group_0": {"weights": {"num_bits": 4}}}}
+    deep = {"thinker_config": {"text_config": {"quantization_config": weights}}}
+    assert plain({"hf_overrides": deep}) == {"hf_overrides": deep}
+
+
+def test_settings_that_hold_one_another_have_an_end() -> None:
+    held = Holder()
+    held.other = held
+    assert plain({"a": held})
+    endless: list[Any] = []
+    endless.append(endless)
+    assert plain(endless)
 
 
 @pytest.mark.parametrize(
