@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,6 +25,8 @@ _PLAIN = frozenset(f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float
 _TEXT = "tag:yaml.org,2002:str"
 _DATE = "tag:yaml.org,2002:timestamp"
 _NUMBERS = frozenset(f"tag:yaml.org,2002:{name}" for name in ("int", "float"))
+_NAMED = re.compile(r"(alias|anchor|tag handle) '.*'")
+"""PyYAML's words of what begins with `*`, `&` or `!`, as an unquoted password may."""
 _LONGEST_NUMBER = 1_000
 """Characters; `1:59:59:…` of thousands takes minutes to read, and nothing can print the number."""
 _LONGEST_SHOWN = 60
@@ -129,7 +132,8 @@ def parse(text: str, path: Path) -> Document:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = Place(path, mark.line + 1 if mark else 1)
-        raise ConfigError(f"not valid YAML: {error.problem}", place=place) from None
+        problem = _NAMED.sub(r"\1", error.problem or "")
+        raise ConfigError(f"not valid YAML: {problem}", place=place) from None
     except yaml.reader.ReaderError as error:
         place = Place(path, text.count("\n", 0, error.position) + 1)
         raise ConfigError("a character that YAML does not allow", place=place) from None
@@ -205,7 +209,9 @@ class _Builder:
         if node.tag == _DATE:
             return node.value
         if node.tag not in _PLAIN:
-            raise self._error(node, f"a value of type {quote(node.tag)} means nothing here")
+            # Not which: an unquoted password may begin with the mark.
+            words = "a value of a type (`!…`) means nothing here"
+            raise self._error(node, words, "put it in quotes")
         if node.tag in _NUMBERS and len(node.value) > _LONGEST_NUMBER:
             raise self._error(node, f"a number of {len(node.value):,} characters")
         try:

@@ -97,6 +97,12 @@ def test_vllm_arguments_pass_through_as_given(loaded: Loaded) -> None:
         ("model: a/b\non: 1\n", "c.yaml:2: the key 'on' is not text: put it in quotes"),
         ('"\\e[2J": 1\n', "c.yaml:1: the key '\\x1b[2J' is not printable"),
         ("model: &a [*a]\n", "c.yaml:1: an alias that contains itself"),
+        ("model: *hunter2\n", "c.yaml:1: not valid YAML: found undefined alias"),
+        ("model: !hunter2!x y\n", "c.yaml:1: not valid YAML: found undefined tag handle"),
+        (
+            "model: !hunter2 x\n",
+            "c.yaml:1: a value of a type (`!…`) means nothing here: put it in quotes",
+        ),
         (
             "model: a/b\napi_key: sk-1\n",
             "c.yaml:2: `api_key` is a secret in a file: set VLLM_API_KEY in the environment",
