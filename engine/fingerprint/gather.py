@@ -74,7 +74,10 @@ class Gatherer:
         models: dict[str, Any] = dict(request.get("models") or {})
         places = {role: self._place(role, model) for role, model in models.items()}
         libraries = shorten(request.get("libraries") or ())
-        files = {role: self._weights(role, models[role], place) for role, place in places.items()}
+        weights = {
+            role: self._weights_place(role, models[role], place) for role, place in places.items()
+        }
+        files = {role: self._weights(role, models[role], place) for role, place in weights.items()}
         self._total = total_size(path for found in files.values() for path in found)
         self._total += total_size(map(Path, libraries.values()))
         brought = Brought(metadata.distributions())
@@ -96,7 +99,7 @@ class Gatherer:
         )
         facts: dict[str, Any] = {}
         for role, place in places.items():
-            facts[role] = self._model(role, models[role], place, files[role])
+            facts[role] = self._model(role, models[role], place, weights[role], files[role])
         known = set(places.values())
         for role, model in (request.get("tokenizers") or {}).items():
             facts[role] = self._tokenizer(role, model, known)
@@ -116,6 +119,19 @@ class Gatherer:
             self._miss(f"model.{role}", "its files are not on this machine")
         return found
 
+    def _weights_place(
+        self, role: str, model: Mapping[str, Any], place: Path | None
+    ) -> Path | None:
+        """The folder of the weights: another one where vLLM keeps its downloads apart."""
+        downloads = model.get("downloads")
+        if place is None or not downloads or Path(str(model["name"])).expanduser().exists():
+            return place
+        environment = {**self._environment, "HF_HUB_CACHE": str(downloads)}
+        found = find_model(str(model["name"]), model.get("revision"), environment)
+        if found is None:
+            self._miss(f"model.{role}.weights", "its downloads are not on this machine")
+        return found
+
     def _weights(self, role: str, model: Mapping[str, Any], place: Path | None) -> list[Path]:
         if place is None or model.get("load_format") == "dummy":
             return []
@@ -125,7 +141,12 @@ class Gatherer:
         return found
 
     def _model(
-        self, role: str, model: Mapping[str, Any], place: Path | None, files: list[Path]
+        self,
+        role: str,
+        model: Mapping[str, Any],
+        place: Path | None,
+        weights: Path | None,
+        files: list[Path],
     ) -> dict[str, Any] | None:
         if place is None:
             return None
@@ -135,8 +156,7 @@ class Gatherer:
             )
         }
         config = self._config_place(role, model, place)
-        # The defaults of requests may come from a folder of their own.
-        defaults = Path(model["generation"]) if model.get("generation") else config
+        defaults = self._defaults_place(role, model, config)
         readers = (("shape", digest_shape, config), ("sampling", read_sampling, defaults))
         for name, read, where in readers:
             try:
@@ -144,11 +164,23 @@ class Gatherer:
             except (OSError, ValueError) as error:
                 self._miss(f"model.{role}.{name}", reason(error))
         folders = [("files", place)]
-        if config not in (place, None):
-            folders.append(("config_files", config))
+        for name, other in (("config_files", config), ("downloaded_files", weights)):
+            if other not in (place, None):
+                folders.append((name, other))
         for name, where in folders:
             if digests := self._digest_small_files(f"model.{role}.{name}", model, where):
                 found[name] = digests
+        return found
+
+    def _defaults_place(
+        self, role: str, model: Mapping[str, Any], config: Path | None
+    ) -> Path | None:
+        """The folder of the defaults of requests, which may be one of their own."""
+        if not model.get("generation"):
+            return config
+        found = find_model(str(model["generation"]), None, self._environment)
+        if found is None:
+            self._miss(f"model.{role}.sampling", "its folder is not on this machine")
         return found
 
     def _config_place(self, role: str, model: Mapping[str, Any], place: Path) -> Path | None:

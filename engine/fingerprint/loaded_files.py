@@ -6,6 +6,7 @@ The standard library only: it runs in a process beside the engine.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -15,13 +16,16 @@ from specdeck.engine.fingerprint.sources import BESIDE, SLOW, read_object
 _MOST_CODE: Final = 1_000
 """Files of code; a model has fewer than ten."""
 
-_SETTINGS = ("params.json", "*processor*.json", "chat_template.json", "additional_chat_templates/*",
-             "*quant*config.json", "*.index.json", "kv_cache_scales.json", "added_tokens.json",
-             "special_tokens_map.json", "modules.json", "sentence_*_config.json",
-             "config_sentence_transformers.json", "*_Pooling/config.json", "*_Dense/config.json",
-             "*.tiktoken", "*.model", "*.model.v*", "tokenizer.*.json", "vocab.*", "merges.txt",
-             "bpe.codes")  # fmt: skip
-"""Read by vLLM and by transformers where a model has them."""
+_SETTINGS = ("*.json", "*.txt", "additional_chat_templates/*", "*_Pooling/config.json",
+             "*_Dense/config.json", "*.tiktoken", "*.model", "*.model.v*", "*.spm", "*.tokenizer",
+             "*.vocab", "vocab.*", "bpe.codes")  # fmt: skip
+"""What vLLM and transformers may read: a model's class names files of its own."""
+_NO_SETTINGS = re.compile(
+    r"""\..*|(config|generation_config|tokenizer|tokenizer_config|trainer_state|training_args)\.json
+    |.*_results\.json|(read.?me|licen[cs]e|notice|copying|requirements|use_policy).*\.txt""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""Of these what has facts of its own, and what nothing but people and trainers read."""
 _WITH_AUTO_MAP = ("config.json", "tokenizer_config.json", "*processor*.json")
 """What may name classes of remote code."""
 _APART = frozenset(name for _, name in BESIDE)
@@ -40,7 +44,9 @@ def list_settings(where: Path) -> dict[str, Path]:
     return {
         path.relative_to(where).as_posix(): path
         for path in sorted(found)
-        if path.name not in apart and not path.is_dir()
+        if path.name not in apart
+        and not path.is_dir()
+        and not (path.parent == where and _NO_SETTINGS.fullmatch(path.name))
     }
 
 

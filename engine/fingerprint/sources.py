@@ -17,6 +17,7 @@ from specdeck.engine.files import read_file
 from specdeck.engine.fingerprint.digest import canonical
 from specdeck.engine.fingerprint.secrecy import redact
 from specdeck.engine.fingerprint.secret_names import is_secret
+from specdeck.engine.hub_cache import find_hub_cache, name_folder
 
 LARGEST = 64_000_000
 """Bytes of a model's file that is read whole, such as a tokenizer.json: the largest have 40 MB."""
@@ -25,10 +26,13 @@ _LARGEST_REF = 1_000
 
 _FORMATS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf")
 """In the order of vLLM's preference: a folder often has the same weights twice."""
-_FORMAT_OF = {"pt": "*.pt", "npcache": "*.bin", "tensorizer": "*.tensors", "gguf": "*.gguf"}
-"""What a `load_format` looks for before anything else."""
+_FORMAT_OF = {"pt": ("*.pt",), "npcache": ("*.bin",), "gguf": ("*.gguf", *_FORMATS),
+              "tensorizer": ("*.tensors",), "ipc_cache": (), "modelexpress": ()}  # fmt: skip
+"""The same of a `load_format` that goes by another; none where the weights come out of a process
+or from another machine."""
 
-_NO_WEIGHTS = frozenset({"training_args.bin", "optimizer.bin", "scheduler.bin", "optimizer.pt"})
+_NO_WEIGHTS = ("training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.pt", "scaler.pt")
+"""Ends of names that vLLM's loader leaves out."""
 _NAMELESS = ("_name_or_path", "transformers_version")
 """Keys of a config.json that say where it came from and not what it is."""
 
@@ -60,9 +64,9 @@ def find_model(model: str, revision: str | None, environment: Mapping[str, str])
     path = Path(model).expanduser()
     if path.exists():
         return path
-    home = environment.get("HF_HOME") or "~/.cache/huggingface"
-    hub = Path(environment.get("HF_HUB_CACHE") or f"{home}/hub").expanduser()
-    cached = hub / f"models--{model.replace('/', '--')}"
+    if environment.get("VLLM_USE_MODELSCOPE", "").lower() == "true":
+        return None  # vLLM has it from another hub, whatever this one's cache has of that name
+    cached = find_hub_cache(environment) / name_folder(model)
     wanted = revision or "main"
     try:
         commit = read_file(cached / "refs" / wanted, most=_LARGEST_REF).decode("utf-8").strip()
@@ -76,8 +80,7 @@ def weight_files(where: Path, load_format: str = "auto") -> list[Path]:
     """The files that hold the weights in `where`, a folder or the one file itself."""
     if where.is_file():
         return [where]
-    first = _FORMAT_OF.get(load_format)
-    for pattern in (*([first] if first else ()), *_FORMATS):
+    for pattern in _FORMAT_OF.get(load_format, _FORMATS):
         found = sorted(p for p in where.glob(pattern) if _is_weights(p))
         if found:
             return found
@@ -86,7 +89,7 @@ def weight_files(where: Path, load_format: str = "auto") -> list[Path]:
 
 def _is_weights(path: Path) -> bool:
     """A link that leads nowhere is one: that it cannot be read has to be told."""
-    return path.name not in _NO_WEIGHTS and not path.is_dir()
+    return not path.name.endswith(_NO_WEIGHTS) and not path.is_dir()
 
 
 def digest_shape(where: Path) -> str | None:
@@ -120,6 +123,9 @@ def digest_tokenizer(where: Path) -> dict[str, str | None]:
         "special": _digest(special),
         "chat_template": _template(where, settings),
     }
+    if others.get("fix_mistral_regex"):  # transformers heeds it in models saved before its 5.0
+        shape = read_object(where / "config.json") or {}
+        others["saved_by"] = shape.get("transformers_version")
     if others:
         found["settings"] = _digest(others)
     fast = read_object(where / "tokenizer.json")
@@ -315,6 +321,13 @@ _ELSEWHERE = re.compile(
 )
 """Where things lie, who is told and how long one waits: none of it enters a computation."""
 
+_NUMERIC = frozenset(
+    {
+        "VLLM_TOOL_PARSE_REGEX_TIMEOUT_SECONDS",  # a call that takes longer becomes text
+        "VLLM_ADAPTIVE_VERIFICATION_PROFILE_CONTEXT_LEN",
+    }
+)
+"""Those that are, although they are spelt as what is not."""
 _NOT_NUMERIC = frozenset(
     {
         "VLLM_CPU_KVCACHE_SPACE",  # how much is kept, not what
@@ -355,4 +368,4 @@ def is_withheld(name: str) -> bool:
     >>> is_withheld("VLLM_ADMIN_TOKEN"), is_withheld("VLLM_CACHE_ROOT"), is_withheld("VLLM_USE_V2")
     (True, True, False)
     """
-    return is_secret(name) or bool(_ELSEWHERE.search(name))
+    return is_secret(name) or (name not in _NUMERIC and bool(_ELSEWHERE.search(name)))

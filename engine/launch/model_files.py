@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from specdeck.engine.files import open_file, read_file
+from specdeck.engine.hub_cache import find_hub_cache, name_folder
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.gguf")
@@ -38,9 +39,7 @@ def is_offline(environment: Mapping[str, str]) -> bool:
 
 def find_cached(model: str, environment: Mapping[str, str]) -> Path | None:
     """The newest snapshot of a hub model in the local cache; None when there is none."""
-    home = environment.get("HF_HOME") or "~/.cache/huggingface"
-    hub = Path(environment.get("HF_HUB_CACHE") or f"{home}/hub").expanduser()
-    folder = hub / f"models--{model.replace('/', '--')}" / "snapshots"
+    folder = find_hub_cache(environment) / name_folder(model) / "snapshots"
     try:
         found = [p for p in folder.iterdir() if (p / "config.json").is_file()]
     except OSError:

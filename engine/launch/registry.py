@@ -121,9 +121,17 @@ class Record:
                 f"nothing tells whether of this {self.host}",
                 remedy="once it has ended, delete its record",
             )
-        same = self.host == here.name
-        where = f"another machine or container called {self.host}" if same else self.host
-        return EngineError(f"{self.name} runs on {where}, not here", remedy="go there")
+        if self.host == here.name:
+            return EngineError(
+                f"{self.name} runs on another machine or container called {self.host}, not here",
+                remedy="go there; once that has ended, delete its record",
+            )
+        remedy = "go there"
+        if (self.boot, self.namespace) == (process.boot(), here.namespace) and process.leads(
+            self.leader
+        ):
+            remedy = f"go there, or call this machine {self.host} again if it has been renamed"
+        return EngineError(f"{self.name} runs on {self.host}, not here", remedy=remedy)
 
     def life(self) -> Life:
         """What is left of it."""

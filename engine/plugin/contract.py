@@ -348,7 +348,11 @@ CONFIG = (
         "whether it was tried on such a device is unsaid", members=("device_config",),
         elsewhere=(_CONFIG,), optional=True),
     Row(f"{_CONFIG}.load", "LoadConfig", "core", ("plugin.fingerprint",), "fingerprint",
-        "dummy weights are taken for those of the files", members=("load_format",)),
+        "dummy weights are taken for those of the files",
+        members=("load_format", "download_dir")),
+    Row(f"{_CONFIG}.speculative", "SpeculativeConfig", "core", ("plugin.fingerprint",),
+        "fingerprint", "a draft's files are looked for where the target's are",
+        members=("draft_load_config",), elsewhere=(_CONFIG,)),
 )  # fmt: skip
 """vLLM's resolved configuration."""
 

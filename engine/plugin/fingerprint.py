@@ -130,15 +130,15 @@ def _list_secrets(config: Any) -> Iterator[str]:
 def sources(config: Any) -> dict[str, Any]:
     """The models and tokenizers whose content belongs to the facts, by role."""
     target, spec = config.model_config, config.speculative_config
-    load_format = str(getattr(config.load_config, "load_format", None) or "auto")
-    models = {"target": _source(target, load_format)}
+    models = {"target": _source(target, config.load_config)}
     if target.generation_config not in _DEFAULTS:
         models["target"]["generation"] = str(target.generation_config)
     tokenizers = {"tokenizer": _tokenizer_source(target)}
     draft = getattr(spec, "draft_model_config", None)
     # A draft within the target is no second model; one of another revision beside it is.
     if draft is not None and _name_files(draft) != _name_files(target):
-        models["draft"] = _source(draft, load_format)
+        own = getattr(spec, "draft_load_config", None)
+        models["draft"] = _source(draft, own or config.load_config)
         if draft.tokenizer != target.tokenizer:  # vLLM gives a draft its target's otherwise
             tokenizers["draft_tokenizer"] = _tokenizer_source(draft)
     return {"models": models, "tokenizers": tokenizers}
@@ -148,15 +148,17 @@ def _name_files(model: Any) -> tuple[str, str | None]:
     return model.model, model.revision
 
 
-def _source(model: Any, load_format: str) -> dict[str, Any]:
+def _source(model: Any, load: Any) -> dict[str, Any]:
     # An object store's URL stands in model_weights, and the files beside it in model.
     name = getattr(model, "model_weights", "") or model.model
     config = getattr(model, "hf_config_path", None)
+    downloads = getattr(load, "download_dir", None)
     return {
         "name": str(name),
         "revision": model.revision,
-        "load_format": load_format,
+        "load_format": str(getattr(load, "load_format", None) or "auto"),
         **({"config": str(config)} if config else {}),
+        **({"downloads": str(downloads)} if downloads else {}),
         **_remote_code(model),
     }
 

@@ -84,6 +84,7 @@ class EngineCore:
                 num_speculative_tokens_per_batch_size=None,
                 uses_dynamic_speculative_decoding=lambda: False,
                 max_num_new_slots_for_drafting=1,
+                draft_load_config=None,
             ),
             model_config=SimpleNamespace(
                 model="target", served_model_name="demo", is_moe=False, hf_config=None,
@@ -101,7 +102,7 @@ class EngineCore:
                 max_num_seqs=8, async_scheduling=False, max_num_batched_tokens=512
             ),
             compilation_config=SimpleNamespace(cudagraph_mode=None, cudagraph_capture_sizes=[]),
-            load_config=SimpleNamespace(load_format="dummy"),
+            load_config=SimpleNamespace(load_format="dummy", download_dir=None),
             kv_transfer_config=None,
             device_config=SimpleNamespace(device_type="cpu"),
             max_concurrent_batches=1,

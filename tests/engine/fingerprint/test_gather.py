@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 from specdeck.engine.fingerprint.digest import Digests
 from specdeck.engine.fingerprint.gather import Gatherer
 from specdeck.engine.fingerprint.sources import find_model, parse_mapped_libraries, weight_files
+from specdeck.engine.hub_cache import find_hub_cache, name_folder
 
 DRIVER = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  {}  Tue\nGCC version:"
 
@@ -88,6 +91,12 @@ def test_all_is_read_and_nothing_is_left_out(model: Path) -> None:
         ("qwen.tiktoken", "IQ== 0", {"target.files"}),
         ("tokenizer.model.v3", "piece", {"target.files"}),
         ("tokenizer.4.0.0.json", "{}", {"target.files"}),
+        ("torchao_config.json", "{}", {"target.files"}),
+        ("rwkv_vocab_v20230424.txt", "1 'a' 1", {"target.files"}),
+        ("trainer_state.json", "{}", set()),
+        ("train_results.json", "{}", set()),
+        ("LICENSE.txt", "free", set()),
+        (".cached.json", "{}", set()),
         ("modeling_x.py", "pass", set()),
         ("README.md", "hello", set()),
     ],
@@ -357,6 +366,82 @@ def test_a_model_of_the_hub_is_found_in_the_local_cache(tmp_path: Path) -> None:
     assert find_model("a/b", None, environment) == snapshot
     assert find_model("a/b", "c0ffee", environment) == snapshot
     assert find_model("a/c", None, environment) is None
+    # vLLM has it from ModelScope's cache, whatever lies in this one.
+    assert find_model("a/b", None, {**environment, "VLLM_USE_MODELSCOPE": "True"}) is None
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"HF_HUB_CACHE": "{}/huggingface/hub", "HF_HOME": "/no"},
+        {"HUGGINGFACE_HUB_CACHE": "{}/huggingface/hub", "HF_HOME": "/no"},
+        {"HF_HOME": "{}/huggingface", "XDG_CACHE_HOME": "/no"},
+        {"XDG_CACHE_HOME": "{}"},
+    ],
+)
+def test_the_hubs_cache_is_where_its_own_library_has_it(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    given = {name: value.format(tmp_path) for name, value in environment.items()}
+    assert find_hub_cache(given) == tmp_path / "huggingface" / "hub"
+    ask = "from huggingface_hub.constants import HF_HUB_CACHE; print(HF_HUB_CACHE)"
+    base = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"]}
+    answer = subprocess.run(
+        [sys.executable, "-c", ask],
+        env={**base, **given},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert answer.stdout.strip() == str(find_hub_cache(given))
+
+
+def _put_on_hub(hub: Path, model: str, **files: str) -> None:
+    snapshot = hub / name_folder(model) / "snapshots" / "main"
+    snapshot.mkdir(parents=True)
+    for name, content in files.items():
+        (snapshot / name.replace("__", ".")).write_text(content)
+
+
+def test_weights_are_read_where_the_engine_has_its_downloads(tmp_path: Path) -> None:
+    environment = {"HF_HUB_CACHE": str(tmp_path / "hub")}
+    _put_on_hub(tmp_path / "hub", "a/b", config__json="{}", model__safetensors="stale")
+    request = {"name": "a/b", "downloads": str(tmp_path / "apart")}
+
+    def read() -> Any:
+        gatherer = Gatherer(Digests(None), environment)
+        return gatherer.gather({"models": {"target": request}})
+
+    assert [one["fact"] for one in read()["unread"]] == ["model.target.weights"]
+    _put_on_hub(tmp_path / "apart", "a/b", model__safetensors="one", quant_config__json="{}")
+    found = read()
+    assert found["unread"] == []
+    assert set(found["model"]["target"]["downloaded_files"]) == {"quant_config.json"}
+    weights = tmp_path / "apart" / "models--a--b" / "snapshots" / "main" / "model.safetensors"
+    weights.write_text("two")
+    assert read()["model"]["target"]["weights"] != found["model"]["target"]["weights"]
+
+
+def test_defaults_of_requests_may_come_from_another_repository(model: Path, tmp_path: Path) -> None:
+    environment = {"HF_HUB_CACHE": str(tmp_path / "hub")}
+    more = {"generation": "a/defaults"}
+    missed = gather(target=model, more=more, environment=environment)
+    assert [one["fact"] for one in missed["unread"]] == ["model.target.sampling"]
+    _put_on_hub(tmp_path / "hub", "a/defaults", generation_config__json='{"top_k": 7}')
+    found = gather(target=model, more=more, environment=environment)
+    assert found["model"]["target"]["sampling"] == {"top_k": 7}
+    assert found["unread"] == []
+
+
+def test_a_mended_tokenizer_counts_with_the_version_that_saved_its_model(model: Path) -> None:
+    def settings(saved_by: str, *, mended: bool) -> Any:
+        (model / "config.json").write_text(json.dumps({"transformers_version": saved_by}))
+        given = {"fix_mistral_regex": True} if mended else {}
+        (model / "tokenizer_config.json").write_text(json.dumps(given))
+        return gather(target=model)["model"]["tokenizer"].get("settings")
+
+    assert settings("4.50.0", mended=True) != settings("5.0.0", mended=True)
+    assert settings("4.50.0", mended=False) == settings("5.0.0", mended=False)
 
 
 def test_the_same_weights_in_two_formats_are_read_once(tmp_path: Path) -> None:
@@ -365,7 +450,8 @@ def test_the_same_weights_in_two_formats_are_read_once(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"w")
     assert [path.name for path in weight_files(tmp_path)] == ["model.safetensors"]
     assert [path.name for path in weight_files(tmp_path, "npcache")] == ["pytorch_model.bin"]
-    assert [path.name for path in weight_files(tmp_path, "pt")] == ["model.safetensors"]
+    for load_format in ("pt", "tensorizer", "modelexpress", "ipc_cache"):
+        assert weight_files(tmp_path, load_format) == []
     assert [path.name for path in weight_files(tmp_path, "gguf")] == ["model-q4.gguf"]
     (tmp_path / "model.safetensors").unlink()
     assert [path.name for path in weight_files(tmp_path)] == ["pytorch_model.bin"]

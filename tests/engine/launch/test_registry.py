@@ -276,6 +276,11 @@ def test_what_supervises_an_engine_stays_on_its_machine_when_that_is_renamed(
     assert ours.life() == "running"
 
 
+def test_a_command_begun_after_the_renaming_says_what_may_have_happened() -> None:
+    assert "has been renamed" in (replace(record(), host="before").elsewhere_error().remedy or "")
+    assert replace(record(born=1), host="other").elsewhere_error().remedy == "go there"
+
+
 def test_too_few_open_files_make_no_other_host(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:

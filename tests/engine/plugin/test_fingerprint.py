@@ -251,6 +251,16 @@ def test_where_a_config_lies_and_whether_its_code_is_run_is_handed_on() -> None:
     assert "trusted" not in found["models"]["draft"]
 
 
+def test_a_draft_is_loaded_in_its_own_format_from_its_own_downloads() -> None:
+    plainly = sources(config(load_config__download_dir="/big"))["models"]
+    assert plainly["target"]["downloads"] == plainly["draft"]["downloads"] == "/big"
+    own = SimpleNamespace(load_format="pt", download_dir="/fast")
+    found = sources(config(speculative_config__draft_load_config=own))["models"]
+    assert found["draft"].items() >= {"load_format": "pt", "downloads": "/fast"}.items()
+    assert found["target"]["load_format"] == "auto"
+    assert "downloads" not in found["target"]
+
+
 @pytest.mark.parametrize(
     "variable",
     [
@@ -268,6 +278,7 @@ def test_secrets_and_whereabouts_are_no_facts(variable: str) -> None:
     [
         *("VLLM_BATCH_INVARIANT", "NVIDIA_TF32_OVERRIDE", "CUBLAS_WORKSPACE_CONFIG", "NCCL_ALGO"),
         *("OMP_NUM_THREADS", "VLLM_KV_CACHE_LAYOUT", "VLLM_USE_V2_MODEL_RUNNER", "MKL_CBWR"),
+        *("VLLM_TOOL_PARSE_REGEX_TIMEOUT_SECONDS",),
         *("FLA_TRIL_PRECISION", "USE_DEFAULT_FLA_NORM", "FORCE_NUM_KV_SPLITS"),
     ],
 )
