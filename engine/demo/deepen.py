@@ -23,6 +23,10 @@ from specdeck.engine.scratch import scratch_folder
 SILENT = ("self_attn.o_proj.weight", "mlp.down_proj.weight")
 """The projections that write a block's result to the residual stream."""
 RECEIPT = "deepened.json"
+_FORM = 2
+"""Raised where the same source makes another folder; what was made before is made anew."""
+_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
+"""Ends of names of what is made anew, or would be the same weights once more."""
 _LARGEST_CONFIG = 4_000_000
 """Bytes of a config.json."""
 
@@ -115,7 +119,7 @@ def deepen_model(source: Path, layers: int, destination: Path) -> Path:
     A folder made from the same files is used as it is. The new folder appears whole or not at all,
     so a start that was killed half-way leaves nothing that could be mistaken for a model.
     """
-    receipt = {"source_sha256": digest(source), "layers": layers}
+    receipt = {"source_sha256": digest(source), "layers": layers, "form": _FORM}
     if _receipt(destination) == receipt:
         return destination
     destination.parent.mkdir(parents=True, exist_ok=True)
@@ -137,7 +141,7 @@ def _receipt(folder: Path) -> dict[str, Any] | None:
 
 def _fill(folder: Path, source: Path, layers: int) -> None:
     for path in source.iterdir():
-        if path.is_file() and path.suffix == ".json":
+        if path.is_file() and path.suffix not in _WEIGHTS:
             shutil.copyfile(path, folder / path.name)
     config = json.loads(read_file(source / "config.json", most=_LARGEST_CONFIG))
     text = json.dumps(config | {"num_hidden_layers": layers}, indent=2)

@@ -21,7 +21,8 @@ _SETTINGS = ("*.json", "*.txt", "additional_chat_templates/*", "*_Pooling/config
              "*.vocab", "vocab.*", "bpe.codes")  # fmt: skip
 """What vLLM and transformers may read: a model's class names files of its own."""
 _NO_SETTINGS = re.compile(
-    r"""\..*|(config|generation_config|tokenizer|tokenizer_config|trainer_state|training_args)\.json
+    r"""\..*|(config|generation_config|tokenizer|tokenizer_config|trainer_state|training_args
+    |deepened)\.json
     |.*_results\.json|(read.?me|licen[cs]e|notice|copying|requirements|use_policy).*\.txt""",
     re.IGNORECASE | re.VERBOSE,
 )

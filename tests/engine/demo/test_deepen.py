@@ -49,6 +49,16 @@ def test_more_layers_give_the_very_same_logits(small: Path, tmp_path: Path) -> N
     assert torch.equal(logits(deep), logits(small))
 
 
+def test_all_but_the_weights_is_taken_along(small: Path, tmp_path: Path) -> None:
+    (small / "chat_template.jinja").write_text("{{ messages }}")
+    (small / "tokenizer.model").write_bytes(b"pieces")
+    (small / "pytorch_model.bin").write_bytes(b"the same once more")
+    deep = deepen_model(small, 4, tmp_path / "deep")
+    assert (deep / "chat_template.jinja").read_text() == "{{ messages }}"
+    assert (deep / "tokenizer.model").read_bytes() == b"pieces"
+    assert not (deep / "pytorch_model.bin").exists()
+
+
 def test_a_folder_that_is_there_is_used_again(small: Path, tmp_path: Path) -> None:
     deep = deepen_model(small, 4, tmp_path / "deep")
     made = (deep / "model.safetensors").stat().st_mtime_ns

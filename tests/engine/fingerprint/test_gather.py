@@ -95,6 +95,7 @@ def test_all_is_read_and_nothing_is_left_out(model: Path) -> None:
         ("rwkv_vocab_v20230424.txt", "1 'a' 1", {"target.files"}),
         ("trainer_state.json", "{}", set()),
         ("train_results.json", "{}", set()),
+        ("deepened.json", "{}", set()),
         ("LICENSE.txt", "free", set()),
         (".cached.json", "{}", set()),
         ("modeling_x.py", "pass", set()),
