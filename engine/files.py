@@ -127,7 +127,11 @@ def write_whole(path: Path, *, mode: int = 0o666, over: bool = True) -> Iterator
     _refuse_special(path)
     partial = path.with_name(f"{_partial_start(path)}{os.urandom(8).hex()}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(partial, flags, mode & _permissions(path))
+    try:
+        descriptor = os.open(partial, flags, mode & _permissions(path))
+    except OSError as error:
+        error.filename = str(path)  # nobody knows the other name
+        raise
     try:
         with open(descriptor, "wb") as file:
             yield file

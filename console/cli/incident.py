@@ -85,7 +85,7 @@ def command(
     if output is not None:
         refuse_existing(output, force=force)
         if not output.absolute().parent.is_dir():
-            raise UsageError(f"{output.parent} is no folder", remedy="give another file")
+            raise UsageError(f"there is no folder for {output}", remedy="give another file")
     asked = Asked(span, output, force, is_open=end is None)
     to = find_engine(engine, api_key_env=api_key_env, token_file=token_file)
     made, written = event_loop.run(_run(to, asked))

@@ -18,6 +18,8 @@ _NAME = re.compile(r"\A-{0,2}[A-Za-z][\w.\-]*=")
 _USERINFO = re.compile(r".*@|[^/?#]*(?:%40|[\uff20\ufe6b])", re.DOTALL)
 """Also with an `@` that is encoded, or that only looks like one."""
 _SLASHES = re.compile(r"/{2,}")
+_SHORTEST_PIECE = 6
+"""Characters between two slashes that are told from a word of the message around them."""
 
 
 class TypedCredentials:
@@ -33,7 +35,7 @@ class TypedCredentials:
             spelt: shown
             for word in words
             for part, shown in _find_parts(word)
-            for spelt in (part, repr(part)[1:-1], _SLASHES.sub("/", part))  # a path has one slash
+            for spelt in _spell(part)
         }
         self._parts = sorted(found.items(), key=lambda one: -len(one[0]))
 
@@ -52,6 +54,22 @@ class TypedCredentials:
         if isinstance(value, dict):
             return {key: self.hide_all(one) for key, one in value.items()}
         return value
+
+
+def _spell(part: str) -> Iterator[str]:
+    """How an error may have `part`: quoted, as a path, or cut where a path has its folders.
+
+    >>> sorted({*_spell("?sig=Zq9s/AK01e")})
+    ['/AK01e', '?sig=Zq9s', '?sig=Zq9s/', '?sig=Zq9s/AK01e']
+    """
+    yield from (part, repr(part)[1:-1])
+    path = _SLASHES.sub("/", part)
+    yield path
+    for slash in re.finditer("/", path):
+        for piece in (path[: slash.start()], path[: slash.end()], path[slash.start() :]):
+            if len(piece) >= _SHORTEST_PIECE:
+                yield piece
+    yield from (one for one in path.split("/") if len(one) >= _SHORTEST_PIECE)
 
 
 def _find_parts(word: str) -> Iterator[tuple[str, str]]:

@@ -169,6 +169,13 @@ def test_what_has_come_meanwhile_is_not_written_over(
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_an_error_names_the_file_that_was_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "absent" / "out.csv"
+    with pytest.raises(FileNotFoundError) as raised, write_whole(path):
+        pass
+    assert raised.value.filename == str(path)
+
+
 def test_a_writer_that_is_interrupted_leaves_nothing(tmp_path: Path) -> None:
     def write() -> None:
         with write_whole(tmp_path / "out.csv") as file:

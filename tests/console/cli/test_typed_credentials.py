@@ -17,6 +17,7 @@ ADDRESSES = (
     "http://127.0.0.1:9/?api_key=hunter2",
     "127.0.0.1:9?api_key=hunter2",
     "http://127.0.0.1:9/#hunter2",
+    "http://127.0.0.1:9/?sig=hunter2/20261130//hunter2&key=AK/hunter2/f.zip",
 )
 
 
@@ -39,6 +40,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "gate U --json",
         "gate --save U 127.0.0.1:9",
         "incident demo --since U",
+        "incident 127.0.0.1:9 --json -o U",
+        "incident 127.0.0.1:9 -o U/f.zip",
         "set 127.0.0.1:9 k=U",
         "check 127.0.0.1:9 --prompts U",
     ],
