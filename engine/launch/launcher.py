@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import secrets
 import subprocess
@@ -280,7 +281,9 @@ def deepen_target(config: Config, locations: Locations) -> Config:
     assert config.deepen is not None
     assert config.model is not None
     source, layers = Path(config.model), config.deepen.layers
-    destination = private(locations.models) / f"{source.name}-{layers}-layers"
+    # Another model of the same name is not to take the place of one that an engine is loading.
+    place = hashlib.sha256(os.fsencode(os.path.realpath(source))).hexdigest()[:8]
+    destination = private(locations.models) / f"{source.name}-{place}-{layers}-layers"
     try:
         made = deepen.deepen_model(source, layers, destination)
     except (OSError, ValueError, KeyError) as error:

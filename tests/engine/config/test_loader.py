@@ -299,6 +299,20 @@ def test_a_deepened_target_keeps_its_served_name(
     assert (served.model, served.served_name, served.deepen) == ("/deep", "a/b", None)
 
 
+def test_two_targets_in_folders_of_one_name_have_a_deepened_one_each(
+    loaded: Loaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deepen, "deepen_model", lambda source, layers, destination: destination)
+    made = {
+        deepen_target(
+            loaded(f"model: {tmp_path}/{place}/target\ndeepen: {{layers: 8}}\n"),
+            locations({"SPECDECK_HOME": str(tmp_path)}),
+        ).model
+        for place in ("a", "b", "a/../a")
+    }
+    assert len(made) == 2
+
+
 def test_accepted_arguments_can_be_given(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_text("model: a/b\nbrand_new: {x: 1}\n")
