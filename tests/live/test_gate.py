@@ -45,7 +45,7 @@ def test_an_engine_is_as_good_as_itself(
 def test_a_defect_closes_the_gate(
     specdeck: Command, serving: LiveEngine, fault: Path, saved: Path
 ) -> None:
-    fault.write_text("greedy 0.1")
+    fault.write_text("greedy 0.5")
     try:
         data = gate(specdeck, saved, serving.url, code=1)
     finally:
