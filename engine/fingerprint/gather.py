@@ -124,7 +124,9 @@ class Gatherer:
     ) -> Path | None:
         """The folder of the weights: another one where vLLM keeps its downloads apart."""
         downloads = model.get("downloads")
-        if place is None or not downloads or Path(str(model["name"])).expanduser().exists():
+        if place is None or not downloads or model.get("load_format") == "dummy":
+            return place
+        if Path(str(model["name"])).expanduser().exists():
             return place
         environment = {**self._environment, "HF_HUB_CACHE": str(downloads)}
         found = find_model(str(model["name"]), model.get("revision"), environment)

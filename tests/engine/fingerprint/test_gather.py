@@ -414,6 +414,8 @@ def test_weights_are_read_where_the_engine_has_its_downloads(tmp_path: Path) -> 
         return gatherer.gather({"models": {"target": request}})
 
     assert [one["fact"] for one in read()["unread"]] == ["model.target.weights"]
+    invented = {"models": {"target": {**request, "load_format": "dummy"}}}
+    assert Gatherer(Digests(None), environment).gather(invented)["unread"] == []
     _put_on_hub(tmp_path / "apart", "a/b", model__safetensors="one", quant_config__json="{}")
     found = read()
     assert found["unread"] == []
