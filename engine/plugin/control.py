@@ -370,7 +370,8 @@ class Control:
             raise conflict(self._version, last.who if last else "specdeck")
         held = lease is not None or trial is not None
         if (change.renew or change.cancel) and not held:
-            raise conflict(self._version, "specdeck (the lease has run out)")
+            text = "no lease and no trial is under way: it has ended, or there was none"
+            raise Refusal(409, "version", text, "read the engine's state")
         if change.judge and held:
             whose = f"{trial.who}'s trial" if trial else "a lease"
             text = f"specdeck: {whose} is under way, and there is one at a time"

@@ -125,8 +125,9 @@ def test_there_is_one_trial_at_a_time_and_it_can_be_cancelled(control: Control) 
     trial = control.tuning().trial
     assert trial is not None
     assert (trial.state, trial.reason) == ("reverted", "cancelled by ana")
-    with pytest.raises(Refusal):
+    with pytest.raises(Refusal, match="no lease and no trial is under way") as ended:
         control.change(Change(cancel=True))
+    assert ended.value.status == 409
 
 
 def test_a_trial_of_k_behind_an_open_breaker_says_that_it_has_no_effect(
