@@ -18,8 +18,10 @@ _NAME = re.compile(r"\A-{0,2}[A-Za-z][\w.\-]*=")
 _USERINFO = re.compile(r".*@|[^/?#]*(?:%40|[\uff20\ufe6b])", re.DOTALL)
 """Also with an `@` that is encoded, or that only looks like one."""
 _SLASHES = re.compile(r"/{2,}")
-_SHORTEST_PIECE = 6
-"""Characters between two slashes that are told from a word of the message around them."""
+_RUN = 6
+"""Characters of a part that are hidden wherever they stand: errors cut long values, and paths at
+their slashes. Fewer of them are told from a word of the message too seldom.
+"""
 
 
 class TypedCredentials:
@@ -38,12 +40,28 @@ class TypedCredentials:
             for spelt in _spell(part)
         }
         self._parts = sorted(found.items(), key=lambda one: -len(one[0]))
+        self._runs = {
+            folded[at : at + _RUN]
+            for folded in map(_fold, found)
+            for at in range(len(folded) - _RUN + 1)
+        }
 
     def hide(self, text: str) -> str:
-        """`text` without them."""
+        """`text` without them, and without any `_RUN` characters of one.
+
+        >>> TypedCredentials(["k=http://gpu-1/?sig=Zq9sAK01e"]).hide("k=http://gpu-1/?sig=Zq9 is")
+        'k=http://gpu-1/… is'
+        """
         for part, shown in self._parts:
             text = text.replace(part, shown)
-        return text
+        folded, end = _fold(text), 0
+        kept: list[str] = []
+        for at in range(len(folded) - _RUN + 1):
+            if folded[at : at + _RUN] in self._runs:
+                if at > end or not kept:
+                    kept += [text[end:at], _REPLACED]
+                end = at + _RUN
+        return "".join([*kept, text[end:]])
 
     def hide_all(self, value: Any) -> Any:
         """A JSON value without them."""
@@ -56,20 +74,18 @@ class TypedCredentials:
         return value
 
 
-def _spell(part: str) -> Iterator[str]:
-    """How an error may have `part`: quoted, as a path, or cut where a path has its folders.
+def _spell(part: str) -> tuple[str, str, str]:
+    """How an error may have the whole of `part`: as it is, quoted, or as a path."""
+    return part, repr(part)[1:-1], _SLASHES.sub("/", part)
 
-    >>> sorted({*_spell("?sig=Zq9s/AK01e")})
-    ['/AK01e', '?sig=Zq9s', '?sig=Zq9s/', '?sig=Zq9s/AK01e']
+
+def _fold(text: str) -> str:
+    """`text` in small letters, of the same length: a host's name is shown in them.
+
+    >>> _fold("Zq\u0130")
+    'zq\u0130'
     """
-    yield from (part, repr(part)[1:-1])
-    path = _SLASHES.sub("/", part)
-    yield path
-    for slash in re.finditer("/", path):
-        for piece in (path[: slash.start()], path[: slash.end()], path[slash.start() :]):
-            if len(piece) >= _SHORTEST_PIECE:
-                yield piece
-    yield from (one for one in path.split("/") if len(one) >= _SHORTEST_PIECE)
+    return "".join(small if len(small := one.lower()) == 1 else one for one in text)
 
 
 def _find_parts(word: str) -> Iterator[tuple[str, str]]:

@@ -13,11 +13,16 @@ LOOPBACK = "127.0.0.1"
 _TAILS = ("/v1/specdeck", "/metrics", "/v1")
 _LONG = 1000
 """Characters of a URL."""
+_CREDENTIALS = re.compile(
+    r"@|\A\s*(?:[a-z][a-z0-9+.-]*://)?[^/?#]*(?:%(?:25)*40|[\uff20\ufe6b])", re.IGNORECASE
+)
+"""An `@` anywhere; before a path also one that is encoded or only looks like one, which would be
+part of a host's name."""
 
 
 def refuse_credentials(text: str) -> None:
     """Raises UsageError for an engine whose address holds credentials, which it does not repeat."""
-    if "@" in text:
+    if _CREDENTIALS.search(text):
         raise UsageError(
             "the engine's URL holds credentials", remedy="give the API key with --api-key-env NAME"
         )

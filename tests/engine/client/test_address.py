@@ -43,9 +43,17 @@ def test_what_may_hold_a_key_is_not_repeated(rest: str) -> None:
     assert "hunter2" not in refused.value.line()
 
 
-@pytest.mark.parametrize("text", ["http://ana:hunter2@h:1", "ana:hunter2@h:1", "//hunter2@h"])
+@pytest.mark.parametrize(
+    "text",
+    ["http://ana:hunter2@h:1", "ana:hunter2@h:1", "//hunter2@h", "http://ana%3Ahunter2%40h:1",
+     "ana%3ahunter2%2540h", " HTTP://ana:hunter2%40h/v1", "http://hunter2\uff20h"],
+)  # fmt: skip
 def test_credentials_are_refused_and_not_repeated(text: str) -> None:
     with pytest.raises(UsageError) as refusal:
         engine_url(text)
     assert "hunter2" not in refusal.value.line()
     assert "--api-key-env" in refusal.value.line()
+
+
+def test_an_encoded_at_in_a_path_is_no_credential() -> None:
+    assert engine_url("http://gateway/team%40site/v1") == "http://gateway/team%40site"
