@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -34,6 +34,7 @@ from specdeck.console.cli.common import (
 from specdeck.console.cli.crash import Crash
 from specdeck.console.cli.engines import OWN_KEY, Access, own_key
 from specdeck.console.cli.expectations import Expectations, OnReading, report_events, watches
+from specdeck.console.cli.fingerprint import ReadingLog
 from specdeck.console.cli.incident_key import incident_writer
 from specdeck.console.cli.operator import find_operator
 from specdeck.console.cli.output import emit, log
@@ -63,6 +64,7 @@ from specdeck.engine.launch.progress import StartProgress
 from specdeck.engine.launch.registry import Record
 from specdeck.engine.metrics.recording import reading_as_json
 from specdeck.engine.metrics.scrape import readings
+from specdeck.engine.operations.own_reference import refuse_another_target
 from specdeck.engine.paths import locations
 from specdeck.engine.store.soft_costs import SoftCosts
 from specdeck.engine.store.starts import Start, Starts, config_key
@@ -489,9 +491,9 @@ async def is_up(url: str) -> bool:
 async def start_reference_engine(ours: Access) -> AsyncIterator[Access]:
     """Runs the config of `ours` without speculation while it is held, and leaves nothing of it.
 
-    Raises Unsupported for an engine that specdeck did not start here, and for one whose config
-    says otherwise by now, ConfigError where there is no memory for another, StartFailed when it
-    does not come up.
+    Raises Unsupported for an engine that specdeck did not start here, and for one whose config,
+    model or code is another by now, ConfigError where there is no memory for another, StartFailed
+    when it does not come up.
     """
     if ours.record is None or ours.record.config is None:
         raise Unsupported(
@@ -515,6 +517,13 @@ async def start_reference_engine(ours: Access) -> AsyncIterator[Access]:
     try:
         await follow_start(launch)
         assert launch.record is not None
-        yield Access(launch.url, launch.record, ours.api_key, owner=PortOwner(launch.record))
+        theirs = Access(launch.url, launch.record, ours.api_key, owner=PortOwner(launch.record))
+        async with AsyncExitStack() as clients:
+            serving, reference = ours.client(), theirs.client()
+            clients.push_async_callback(serving.close)
+            clients.push_async_callback(reference.close)
+            reading = ReadingLog()
+            await refuse_another_target(serving, reference, on_progress=reading.write)
+        yield theirs
     finally:
         await finish(launch.stop(on_progress=StopReporter(launch.name)))

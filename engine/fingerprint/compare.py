@@ -16,6 +16,7 @@ from specdeck.engine.fingerprint.behaviour import (
 from specdeck.engine.fingerprint.digest import canonical
 from specdeck.engine.fingerprint.fingerprint import Fingerprint
 from specdeck.engine.fingerprint.name import FACTS_OF_FILES
+from specdeck.engine.fingerprint.package_code import BY_PATH
 from specdeck.engine.text import format_value
 
 Kind = Literal["changed", "added", "removed"]
@@ -35,6 +36,10 @@ _MODELS = {"target": "target", "draft": "draft", "tokenizer": "tokenizer",
            "draft_tokenizer": "draft tokenizer"}  # fmt: skip
 _FIRST = ("live.mode", "live.k", "config.speculative.method",
           "config.speculative.num_speculative_tokens", "config.model.dtype")  # fmt: skip
+_OF_TARGET = ("model.target", "model.tokenizer", "serving", "environment", "live.weights")
+_OF_PROCESSES = ("engine.vllm", "engine.commit", "engine.python", "runtime.code",
+                 "runtime.libraries", "runtime.versions", "serving.code")  # fmt: skip
+"""What an engine's processes have loaded, which is more of it with a drafter."""
 _LONG = 64
 """A value longer than this is a digest or a tree: a line names the fact alone."""
 
@@ -154,6 +159,37 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator
             yield Difference(fact, "removed", old[fact], None)
         elif _spell(old[fact]) != _spell(new[fact]):
             yield Difference(fact, "changed", old[fact], new[fact])
+
+
+def find_another_target(before: Fingerprint, after: Fingerprint) -> tuple[Difference, ...]:
+    """What makes `after` the engine of another target than `before`, with a draft or without.
+
+    Not the config, from which a draft's settings follow, nor the draft, nor what moves without a
+    restart but for weights. Of code and libraries that counts which both have: a drafter has its
+    own. What one side could not read is not known to differ.
+    """
+    found = tuple(differences(before.facts, after.facts))
+    unread = _find_unread([one.fact for one in found], before, after)
+    return tuple(one for one in found if one.fact not in unread and _is_of_target(one))
+
+
+def _is_of_target(difference: Difference) -> bool:
+    """Whether it shows another target, whatever drafts for it.
+
+    >>> weights, code = "model.target.weights.model.safetensors", "runtime.code.acme"
+    >>> _is_of_target(Difference(weights, "changed")), _is_of_target(Difference(code, "changed"))
+    (True, True)
+    >>> _is_of_target(Difference(code, "removed")), _is_of_target(Difference("live.k", "changed"))
+    (False, False)
+    """
+    fact = difference.fact
+    if _is_below(fact, _OF_PROCESSES):
+        return difference.kind == "changed" and not fact.endswith(f".{BY_PATH}")
+    return _is_below(fact, _OF_TARGET)
+
+
+def _is_below(fact: str, branches: Iterable[str]) -> bool:
+    return any(fact == branch or fact.startswith(f"{branch}.") for branch in branches)
 
 
 def _spell(value: Any) -> bytes:

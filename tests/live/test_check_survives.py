@@ -1,6 +1,7 @@
 """What a check lives through: killed engines, busy ones, prompts and arms that are no good."""
 
 import json
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -13,9 +14,10 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
+from tests.support import planted_defect
 from tests.support.command import Command
 from tests.support.http_engine import serve
-from tests.support.live_engine import LiveEngine
+from tests.support.live_engine import MODELS, LiveEngine
 
 from specdeck.engine.paths import locations
 
@@ -96,6 +98,29 @@ def test_the_second_engine_of_a_hard_check_is_compared_with_and_ended(
     assert data["arms"]["reference"]["url"] != serving.url
     assert data["classes"]["material"] == 0
     assert specdeck.urls() == before
+
+
+@pytest.mark.long
+def test_weights_that_were_replaced_since_the_start_are_no_reference(
+    specdeck: Command, tmp_path: Path
+) -> None:
+    shutil.copytree(MODELS, tmp_path / "models")
+    config = planted_defect.config(tmp_path, models=tmp_path / "models")
+    engine = LiveEngine.start(specdeck, config)
+    try:
+        before = specdeck.urls()
+        weights = tmp_path / "models" / "target" / "model.safetensors"
+        new = weights.with_suffix(".new")
+        content = bytearray(weights.read_bytes())
+        content[-1] ^= 1
+        new.write_bytes(content)
+        new.replace(weights)  # the old one stays mapped where it is served from
+        done = specdeck("check", engine.url, "--hard", "--limit", "4", timeout=2 * WAIT_S)
+        assert (done.returncode, done.stdout) == (3, "")
+        assert "is another target by now (model.target.weights.model.safetensors:" in done.stderr
+        assert specdeck.urls() == before
+    finally:
+        engine.stop()
 
 
 @pytest.mark.long

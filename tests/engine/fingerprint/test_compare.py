@@ -11,7 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specdeck.engine.fingerprint.behaviour import Behaviour, ProbeAnswer
-from specdeck.engine.fingerprint.compare import OWN_STOOD_STILL, compare, differences
+from specdeck.engine.fingerprint.compare import (
+    OWN_STOOD_STILL,
+    compare,
+    differences,
+    find_another_target,
+)
 from specdeck.engine.fingerprint.fingerprint import Fingerprint, Unread
 
 DIGEST = "e" * 64
@@ -62,6 +67,48 @@ def test_a_change_is_called_by_its_kind(
     assert found.lines() == [line, OWN_STOOD_STILL]
     assert found.layers["path"]
     assert found.layers["build"] == (not next(iter(change)).startswith("live"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model__target__weights": {"model.safetensors": DIGEST}},
+        {"model__target__weights": {"model.safetensors": "a" * 64, "more.safetensors": DIGEST}},
+        {"model__tokenizer__vocab": DIGEST},
+        {"serving": {"chat_template": DIGEST}},
+        {"environment": {"VLLM_BATCH_INVARIANT": "1"}},
+        {"runtime__libraries": {"torch/lib/libtorch.so": DIGEST}},
+        {"engine__vllm": "0.33.0"},
+        {"live__weights": {"version": "7"}},
+    ],
+)
+def test_another_target_is_known_with_a_draft_or_without(
+    fingerprints: Any, change: dict[str, Any]
+) -> None:
+    plain = {"model__draft": {}, "config__speculative": {}, "live__k": 0}
+    serving = fingerprints.seen()
+    assert find_another_target(serving, fingerprints.seen(**plain)) == ()
+    assert find_another_target(serving, fingerprints.seen(**plain, **change))
+    assert find_another_target(fingerprints.seen(**change), fingerprints.seen(**plain))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model__draft__weights": {"model.safetensors": DIGEST}},
+        {"config__model": {"dtype": "float32"}},
+        {"runtime__libraries": {"torch/lib/libtorch.so": "d" * 64, "drafter.so": DIGEST}},
+        {"live__mode": "target-only"},
+    ],
+)
+def test_a_target_is_the_same_with_another_draft(fingerprints: Any, change: dict[str, Any]) -> None:
+    assert find_another_target(fingerprints.seen(), fingerprints.seen(**change)) == ()
+
+
+def test_a_target_is_not_known_to_be_another_where_it_was_not_read(fingerprints: Any) -> None:
+    unread = (Unread("model.target.weights", "permission denied"),)
+    seen = fingerprints.seen(unread=unread, model__target={})
+    assert find_another_target(fingerprints.seen(), seen) == ()
 
 
 def test_nothing_moves_between_two_looks(fingerprints: Any) -> None:
