@@ -171,6 +171,8 @@ def _refuse_special(path: Path) -> None:
 
     Root's `/dev/null` and `/dev/stdout` would be a file from then on, for everybody.
     """
+    if not path.name:  # `.`, as which an empty text counts too, and `/`
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     try:
         mode = path.stat().st_mode
         is_stream = path.is_symlink() and os.readlink(path).startswith("/proc/")

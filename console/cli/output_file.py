@@ -32,7 +32,12 @@ class OutputFile(click.Path):
         param: click.Parameter | None,
         ctx: click.Context | None,
     ) -> Any:
-        """The path; fails as click's own types do."""
+        """The path; fails as click's own types do.
+
+        An empty text fails, as a variable without a value leaves it: it would be the folder.
+        """
+        if not value:
+            self.fail("no file is named", param, ctx)
         if value != "-":
             return super().convert(value, param, ctx)
         if not self._is_stdout:

@@ -129,6 +129,12 @@ def test_what_is_no_regular_file_is_refused_at_once(name: str, tmp_path: Path) -
     assert os.listdir("/proc/self/fd") == before
 
 
+@pytest.mark.parametrize("place", ["", ".", "/"])
+def test_no_file_takes_the_place_of_a_folder_without_a_name(place: str) -> None:
+    with pytest.raises(IsADirectoryError):
+        replace_file(Path(place), "whole")
+
+
 @pytest.mark.parametrize("name", ["pipe", "null", "stdout", "socket"])
 def test_no_file_takes_the_place_of_a_device_or_a_pipe(name: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")

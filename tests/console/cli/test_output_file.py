@@ -58,3 +58,13 @@ def test_a_dash_is_refused_where_stdout_has_other_words(
     assert outcome([*words, "127.0.0.1:9", option, "-"]) == 2
     assert "stdout has the command's own words: give a file, such as ./-" in capsys.readouterr().err
     assert not (tmp_path / "-").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "option"), [*WRITTEN, (["export"], "-o"), (["export"], "--output")], ids=str
+)
+def test_an_empty_name_is_refused(
+    words: list[str], option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert outcome([*words, "127.0.0.1:9", option, ""]) == 2
+    assert "no file is named" in capsys.readouterr().err
