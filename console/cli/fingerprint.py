@@ -204,7 +204,11 @@ def verify(
         if behaviour and pinned is not None:
             _require_behaviour(pinned)
         probes = _is_probed(pinned) if behaviour is None else behaviour
-        return await _fetch(fingerprints, to.url, behaviour=probes, beside=pinned)
+        here, url = fingerprints, to.url
+        if to.record is not None and to.record.name == engine:  # it may be elsewhere by now
+            again, here = _open(engine, api_key_env)
+            url = again.url
+        return await _fetch(here, url, behaviour=probes, beside=pinned)
 
     watcher = DriftWatcher(fetch, _pin_file(fingerprints, to, expect))
 

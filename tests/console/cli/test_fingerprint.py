@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from tests.support.facts_engine import FactsEngine
 from tests.support.http_engine import serve_engine
 from tests.support.unread_stdout import unread_stdout
 
+from specdeck.console.cli import fingerprint
 from specdeck.console.cli.expectations import open_fingerprints
 from specdeck.console.cli.fingerprint import ReadingLog
 from specdeck.console.cli.main import outcome
@@ -18,6 +20,7 @@ from specdeck.engine.client.webhook import Webhook
 from specdeck.engine.fingerprint.fingerprint import Progress
 from specdeck.engine.launch import process
 from specdeck.engine.launch.registry import Record
+from specdeck.engine.operations.drift import DriftWatcher, FactsRead
 
 Captured = pytest.CaptureFixture[str]
 
@@ -376,6 +379,30 @@ def test_a_fact_that_cannot_be_read_is_named(engine: FactsEngine, capsys: Captur
     engine.partial = [{"fact": "model.draft.weights", "reason": "Permission denied"}]
     assert deck("show", engine.url) == 0
     assert "partial    model.draft.weights: Permission denied" in capsys.readouterr().out
+
+
+def test_a_series_follows_the_name_to_another_address(
+    engine: FactsEngine, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    async def verify_twice(watcher: DriftWatcher, *_: Any, url: str, **__: Any) -> int:
+        with serve_engine(make_engine()) as moved:
+            for where in (engine, moved):
+                started(where, home)
+                async for event in watcher.verify(time.time(), url):
+                    assert isinstance(event, FactsRead)
+                    assert event.comparison is not None
+                    assert event.comparison.same
+                    seen.append(event.fingerprint.url)
+            assert seen == [engine.url, moved.url]
+        return 0
+
+    monkeypatch.setattr(fingerprint, "verify_on", verify_twice)
+    started(engine, home)
+    assert deck("pin", "demo") == 0
+    assert deck("verify", "demo", "--every", "5s") == 0
+    assert len(seen) == 2
 
 
 def test_moments_are_kept_and_compared(engine: FactsEngine, capsys: Captured) -> None:
