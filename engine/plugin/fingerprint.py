@@ -42,6 +42,7 @@ from specdeck.engine.fingerprint.sources import numeric_variables, parse_mapped_
 from specdeck.engine.plugin.contract import Loss, by_loss, describe_gaps
 from specdeck.engine.plugin.engine import Build
 from specdeck.engine.plugin.loaded_code import find_named, find_packages, find_search_path
+from specdeck.engine.plugin.request_pins import exact_models
 from specdeck.engine.plugin.secret_values import list_values, make_mask, mask_within
 
 _SECTIONS = ("model", "cache", "parallel", "scheduler", "load", "offload", "attention", "mamba",
@@ -94,6 +95,7 @@ def config_facts(config: Any, build: Build) -> dict[str, Any]:
     """What is known at once of an engine with the VllmConfig `config`; JSON values only."""
     found = {name: _section(getattr(config, f"{name}_config", None)) for name in _SECTIONS}
     top = {name: plain(getattr(config, name, None)) for name in _TOP}
+    top["exact_models"] = sorted(exact_models(os.environ)) or None  # served without drafts
     model = found["model"] or {}
     if model.get("generation_config", _DEFAULTS[0]) not in _DEFAULTS:
         model["generation_config"] = "folder"  # a place as well

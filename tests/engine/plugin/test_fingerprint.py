@@ -13,7 +13,7 @@ from specdeck.engine.fingerprint.sources import numeric_variables
 from specdeck.engine.plugin.engine import Build
 from specdeck.engine.plugin.fingerprint import config_facts, plain, sources
 from specdeck.engine.plugin.secret_values import format_values
-from specdeck.engine.protocol.messages import MASK_VARIABLE
+from specdeck.engine.protocol.messages import EXACT_VARIABLE, MASK_VARIABLE
 
 
 @dataclass
@@ -284,3 +284,14 @@ def test_secrets_and_whereabouts_are_no_facts(variable: str) -> None:
 )
 def test_what_changes_a_computation_is_one(variable: str) -> None:
     assert numeric_variables({variable: "1"}) == {variable: "1"}
+
+
+def test_names_that_are_served_without_drafts_count_in_any_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    without = config_facts(config(), BUILD)
+    assert "exact_models" not in without["config"]
+    monkeypatch.setenv(EXACT_VARIABLE, '["tools-exact", "a"]')
+    found = config_facts(config(), BUILD)
+    assert found["config"].pop("exact_models") == ["a", "tools-exact"]
+    assert found == without
