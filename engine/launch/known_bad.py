@@ -233,8 +233,9 @@ KNOWN_BAD: tuple[KnownBad, ...] = (
         lambda s: s.drafts_on_a_cpu and s.samples,
         # Read in vLLM 0.32 and seen: _expand_kernel_impl writes floats to an int64 copy it drops,
         # and what is left for a temperature divides the logits of all drafts of the batch.
+        # top_k: apply_top_k_only takes the maximum over a step's drafts, and fails without any.
         "vLLM's CPU build samples at a wrong temperature while it speculates, and alters greedy "
-        "answers beside a sampled request",
+        "answers beside a sampled request; one with top_k ends the engine",
         "set temperature: 0, leave speculative_config out, or use a GPU",
         ("sampling", "temperature"),
     ),
@@ -244,7 +245,7 @@ KNOWN_BAD: tuple[KnownBad, ...] = (
         # Clients choose the temperature, and those that name none get 1 where nothing else is set.
         lambda s: s.drafts_on_a_cpu and not s.samples,
         "vLLM's CPU build, while it speculates, samples at a wrong temperature, and alters greedy "
-        "answers beside a sampled request",
+        "answers beside a sampled request; one with top_k ends the engine",
         "send temperature: 0 with every request, or greedy ones under a name of exact_models",
         (SPECULATIVE,),
     ),
