@@ -22,7 +22,7 @@ from specdeck.engine.config.vllm_args import (
     installed_version,
     shipped_table,
 )
-from specdeck.engine.config.yaml_source import Document, quote, read
+from specdeck.engine.config.yaml_source import Document, quote, read, show_key
 from specdeck.engine.fingerprint.secrecy import contains_secret, find_secrets
 from specdeck.engine.fingerprint.secret_names import is_secret_variable
 from specdeck.engine.paths import locations
@@ -141,17 +141,23 @@ def _check_names(document: Document, arguments: Arguments) -> None:
 def _refuse_unknown(document: Document, keys: Keys, words: Iterable[str], elsewhere: str) -> None:
     near = find_nearest(keys[-1], words)
     remedy = f"did you mean `{near}`?" if near else f"it is no key of specdeck's, {elsewhere}"
-    name = keys[-1] if len(keys[-1]) <= 60 else keys[-1][:59] + "…"
-    document.refuse(keys, f"unknown key `{name}`", remedy)
+    document.refuse(keys, f"unknown key `{show_key(keys[-1])}`", remedy)
 
 
 def _refuse_value(document: Document, keys: Keys, value: object, requires: str) -> None:
     quoted = requires == _TEXT and isinstance(value, int | float)
     given = str(value).lower() if isinstance(value, bool) else quote(value)
-    if holds_secret(keys[-1]) or contains_secret(keys[-1], value):
+    if holds_secret(keys[-1]) or contains_secret(keys[-1], value) or _may_be_secret(keys, value):
         given = "what it has"
     remedy = "put it in quotes" if quoted else None
-    document.refuse(keys, f"`{keys[-1]}` requires {requires}, not {given}", remedy)
+    document.refuse(keys, f"`{show_key(keys[-1])}` requires {requires}, not {given}", remedy)
+
+
+def _may_be_secret(keys: Keys, value: object) -> bool:
+    """Whether a value may be a secret by where it stands: a webhook's URL is one whole, and a block
+    of names and values may have become one text."""
+    stands = keys[0] in ("alerts", "environment") and not isinstance(value, int | float)
+    return stands or "://" in str(value)
 
 
 def _read_settings(document: Document) -> ConfigSettings:
@@ -260,11 +266,11 @@ def _check_environment(document: Document, environment: Mapping[str, str]) -> No
     for name in environment:
         keys = ("environment", name)
         if not name or "=" in name:
-            document.refuse(keys, f"`{name}` cannot be a variable's name")
+            document.refuse(keys, f"`{show_key(name)}` cannot be a variable's name")
         elif holds_secret(name):
             document.refuse(
                 keys,
-                f"`{name}` looks like a secret in a file",
+                f"`{show_key(name)}` looks like a secret in a file",
                 "leave it out and set it where specdeck is started: the engine inherits it",
             )
         elif name == DEV_MODE:

@@ -14,6 +14,7 @@ import yaml
 from specdeck.engine.config.config import Keys, Notice, find_place
 from specdeck.engine.errors import ConfigError, ConfigErrors, Place
 from specdeck.engine.files import read_file
+from specdeck.engine.fingerprint.secrecy import redact
 
 _LARGEST = 1 << 20
 """Bytes; no config is a mebibyte long, and a device never ends."""
@@ -30,6 +31,8 @@ _NAMED = re.compile(r"(alias|anchor|tag handle) '.*'")
 _LONGEST_NUMBER = 1_000
 """Characters; `1:59:59:…` of thousands takes minutes to read, and nothing can print the number."""
 _LONGEST_SHOWN = 60
+_NAME = re.compile(r"[\w.-]+")
+"""What keys of configs and variables are spelt with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +52,8 @@ class Document:
 
     def refuse(self, keys: Keys, message: str, remedy: str | None = None) -> None:
         """Adds an error at `keys`, unless there is one: one mistake is one error."""
-        place = self.place(*keys)
-        if not keys or all(e.place is None or e.place.keys != keys for e in self.errors):
+        place = show_place(self.place(*keys))
+        if not keys or all(e.place != place for e in self.errors):
             self.errors.append(ConfigError(message, place=place, remedy=remedy))
 
     def note(self, keys: Keys, text: str) -> None:
@@ -70,6 +73,25 @@ class Document:
             raise errors[0]
         if errors:
             raise ConfigErrors(errors)
+
+
+def show_place(place: Place) -> Place:
+    """The place with the keys on the way to it as an error may name them."""
+    return replace(place, keys=tuple(map(show_key, place.keys)))
+
+
+def show_key(key: str) -> str:
+    """A key as an error may name it: what is no part of a name is left out.
+
+    Without a blank behind the colon, or with `=` in its place, YAML takes the value for a part of
+    the key, and that may be a secret.
+
+    >>> show_key("max_model_len"), show_key("webhook:https://hooks/T0"), show_key("HF_TOKEN=hf_x")
+    ('max_model_len', 'webhook…', 'HF_TOKEN…')
+    """
+    found = _NAME.match(key)
+    name = redact("" if found is None else found[0])[:_LONGEST_SHOWN]
+    return name if name == key else f"{name}…"
 
 
 def quote(value: object) -> str:
@@ -219,7 +241,7 @@ class _Builder:
         except (ValueError, OverflowError, KeyError) as error:
             raise self._error(node, f"not a value: {quote(node.value)}") from error
         if isinstance(value, str) and any(c == "\0" or "\ud800" <= c <= "\udfff" for c in value):
-            raise self._error(node, f"a character that no argument can hold in {quote(value)}")
+            raise self._error(node, "a character that no argument can hold")
         return value
 
     def _pairs(self, node: yaml.MappingNode) -> Iterator[tuple[yaml.Node, yaml.Node, bool]]:
@@ -248,7 +270,9 @@ class _Builder:
             if key in found and by_merge:
                 continue
             if key in found and key not in merged:
-                twice = self._error(key_node, f"`{key}` is given twice", "keep one of them")
+                twice = self._error(
+                    key_node, f"`{show_key(key)}` is given twice", "keep one of them"
+                )
                 self._refuse(twice, inner)
                 continue
             merged.add(key) if by_merge else merged.discard(key)
@@ -267,14 +291,16 @@ class _Builder:
         if keys is None:
             raise error
         assert error.place is not None
-        place = replace(error.place, keys=keys)
+        place = show_place(replace(error.place, keys=keys))
         self._document.errors.append(ConfigError(error.message, place=place, remedy=error.remedy))
 
     def _key(self, node: yaml.Node) -> str:
         if not isinstance(node, yaml.ScalarNode):
             raise self._error(node, "a key is a word, not a list or a mapping")
         if node.tag != _TEXT:
-            raise self._error(node, f"the key {quote(node.value)} is not text", "put it in quotes")
+            raise self._error(
+                node, f"the key {quote(show_key(node.value))} is not text", "put it in quotes"
+            )
         if not node.value.isprintable():
-            raise self._error(node, f"the key {quote(node.value)} is not printable")
+            raise self._error(node, f"the key {quote(show_key(node.value))} is not printable")
         return str(node.value)

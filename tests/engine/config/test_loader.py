@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -95,7 +96,7 @@ def test_vllm_arguments_pass_through_as_given(loaded: Loaded) -> None:
         ),
         ("model: a\n b: c: d\n", "c.yaml:2: not valid YAML: mapping values are not allowed here"),
         ("model: a/b\non: 1\n", "c.yaml:2: the key 'on' is not text: put it in quotes"),
-        ('"\\e[2J": 1\n', "c.yaml:1: the key '\\x1b[2J' is not printable"),
+        ('"\\e[2J": 1\n', "c.yaml:1: the key '…' is not printable"),
         ("model: &a [*a]\n", "c.yaml:1: an alias that contains itself"),
         ("model: *hunter2\n", "c.yaml:1: not valid YAML: found undefined alias"),
         ("model: !hunter2!x y\n", "c.yaml:1: not valid YAML: found undefined tag handle"),
@@ -428,3 +429,40 @@ def test_names_that_are_none_are_refused_by_line(tmp_path: Path, names: str) -> 
     path = tmp_path / "c.yaml"
     path.write_text(f"model: org/m\nexact_models: {names}\n")
     assert (refusal(path) or "").startswith(f"{path}:2")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "alerts: {webhook:https://hooks.example/services/T0/Hush}\n",
+        "alerts: https://hooks.example/Hush\n",
+        "alerts: hooks.example/services/Hush\n",
+        "alerts:\n  webhook https://hooks.example/Hush\n",
+        "alerts: [webhook: https://hooks.example/Hush]\n",
+        "alerts:webhook:https://hooks.example/Hush: 1\n",
+        "https://hooks.example/Hush: 1\n",
+        "hooks.example/services/Hush: 1\n",
+        "environment: {HF_TOKEN=Hush}\n",
+        "environment: {HF_TOKEN:Hush}\n",
+        "environment: {HF_TOKEN=Hush: x}\n",
+        "environment: {HF_TOKEN Hush: x}\n",
+        "environment: [HF_TOKEN=Hush]\n",
+        "environment: HF_TOKEN=Hush\n",
+        "environment: HF_TOKEN Hush\n",
+        "VLLM_API_KEY=Hush: 1\n",
+        "api_key:Hush: 1\n",
+        "api_key=Hush: 1\napi_key=Hush: 1\n",
+        "? {api_key: Hush}\n: 1\n",
+        'hf_token: "Hush\\0"\n',
+        '"api_key=Hush\\e": 1\n',
+        "speculative_config: {method: ngram, hf_token=Hush: 1}\n",
+        "orchestration: {policy=Hush: 1}\n",
+    ],
+)
+def test_a_secret_that_a_slip_made_a_key_is_not_repeated(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(f"model: a/b\n{text}")
+    with pytest.raises(ConfigError) as caught:
+        load(path)
+    assert "Hush" not in caught.value.line()
+    assert "Hush" not in json.dumps(caught.value.as_json())
