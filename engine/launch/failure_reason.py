@@ -37,6 +37,9 @@ _LONGEST = 2_000
 """Characters of a message that are looked at: a line of a log may be a megabyte, and the meanings
 below take the square of it."""
 
+_LONGEST_READ = 20_000
+"""Characters of it that are searched for credentials, which takes seconds for a megabyte."""
+
 _MEANINGS = (
     (re.compile(r"Worker failed with error '(.*)', please check the stack trace"), "{0}"),
     (
@@ -87,7 +90,7 @@ def _find_reason(log: str, exit_code: int | None) -> str:
     lines = log.splitlines()
     for line in reversed(lines):
         if usage := _USAGE.match(line):
-            return usage.group(1).strip()
+            return _brief(redact(usage.group(1)[:_LONGEST_READ].strip()))
     raised = [r for r in _tracebacks(lines) if not _echo(r.message)]
     if raised:
         return _describe(_root(max(raised, key=lambda r: r.at)))
@@ -146,7 +149,8 @@ def _last_words(lines: Sequence[str], exit_code: int | None) -> str:
     code = "" if exit_code is None else f" with exit code {exit_code}"
     if not told:
         return f"it ended{code} without any output"
-    return f"it ended{code} after: {_bare((own or told)[-1]).strip()}"
+    words = _bare((own or told)[-1][:_LONGEST_READ]).strip()
+    return f"it ended{code} after: {_brief(redact(words))}"
 
 
 def _bare(line: str) -> str:
@@ -194,11 +198,12 @@ def _one(
     found = _EXCEPTION.match(text)
     if found is None:
         return index, None
-    message = redact(found.group(2) or "")[:_LONGEST]  # a cut hides what tells a credential
+    said = (found.group(2) or "")[:_LONGEST_READ]
+    message = redact(said)[:_LONGEST]  # a cut hides what tells a credential
     if "validation error" in message and index + 1 < len(stream):
         # pydantic: a count, then the indented details
         detail = next((t.strip() for _, t in stream[index + 1 : index + 4] if t[:1] == " "), "")
-        detail = re.sub(r" \[type=.*", "", redact(detail)[:_LONGEST])
+        detail = re.sub(r" \[type=.*", "", redact(detail[:_LONGEST_READ])[:_LONGEST])
         message = detail.removeprefix("Value error, ") or message
     return index + 1, _Raised(number, found.group(1), message.strip(), _frame(place), cause)
 

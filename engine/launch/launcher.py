@@ -9,28 +9,40 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Container, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Container,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
+from specdeck.engine.client.token import read_token
 from specdeck.engine.config.config import Config
 from specdeck.engine.core_dumps import give_back_core_dumps
 from specdeck.engine.demo import deepen
 from specdeck.engine.errors import SpecdeckError, StartFailed, Unreachable, UsageError
+from specdeck.engine.fingerprint.secrecy import find_secrets
+from specdeck.engine.fingerprint.secret_names import is_secret_variable
 from specdeck.engine.launch import command, ports, process
 from specdeck.engine.launch.failure_reason import find_reason
 from specdeck.engine.launch.guard import Guard
 from specdeck.engine.launch.machine import detect_build
 from specdeck.engine.launch.ownership import PortOwner
 from specdeck.engine.launch.private_arguments import write_private
-from specdeck.engine.launch.progress import LogTail, Stage, StartProgress, follow
+from specdeck.engine.launch.progress import LogTail, Mask, Stage, StartProgress, follow
 from specdeck.engine.launch.registry import Record, Registry, port_conflict, private_file, slug
 from specdeck.engine.launch.stop import Stopping, stop_engine
 from specdeck.engine.paths import Locations, private
 from specdeck.engine.plugin.admin_token import write_token
+from specdeck.engine.plugin.secret_values import make_mask
 
 Answers = Callable[[str], Awaitable[bool]]
 """Asks the server at a URL whether it is up."""
@@ -106,6 +118,8 @@ class Launch:
         self._ending: StartFailed | None = None
         self._is_stopped = False
         """Whether this process has ended it, or begun to."""
+        self._mask: Mask = str
+        """Takes what the engine was given in secret out of its log, which may quote it."""
 
     async def progress(self) -> AsyncIterator[StartProgress]:
         """Every moment of the start; the last one is ready or failed.
@@ -121,6 +135,7 @@ class Launch:
         yield self._moment("process", began)
         self._started = self._start()
         self.record = self._started.record
+        self._mask = make_mask(self._list_secrets(self.record))
         self.name = self.record.name  # another start may have taken the name meanwhile
         async for moment in follow(
             Path(self.record.log),
@@ -128,6 +143,7 @@ class Launch:
             answers=self._is_up,
             began=began,
             last_elapsed=self._last_elapsed,
+            mask=self._mask,
         ):
             if moment.failed is not None:
                 if await self._is_forgotten_elsewhere():
@@ -141,6 +157,14 @@ class Launch:
                 self.record = replace(self.record, ready=time.time())
                 self.unrecorded = self._note_ready(self.record)
             yield moment
+
+    def _list_secrets(self, record: Record) -> Iterator[str]:
+        yield from find_secrets("", dict(self.config.engine_args))
+        environment = self._environment
+        yield from (environment[name] for name in list(environment) if is_secret_variable(name))
+        token = read_token(record.token_path)
+        if token is not None:
+            yield token.reveal()
 
     async def _is_forgotten_elsewhere(self) -> bool:
         """Whether another process has removed the record of a server that has ended: `stop`, which
@@ -196,7 +220,7 @@ class Launch:
             return None
         if self._ending is None:
             log = Path(self.record.log)
-            why = find_reason(LogTail(log).text(), code)
+            why = find_reason(LogTail(log, self._mask).text(), code)
             self._ending = StartFailed(f"the engine ended: {why}", remedy=f"the whole log is {log}")
         return self._ending
 

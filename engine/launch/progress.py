@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
+from specdeck.engine.files import open_file
 from specdeck.engine.fingerprint.secrecy import redact
 from specdeck.engine.launch.failure_reason import find_reason
 
@@ -34,6 +36,9 @@ _MARKS: tuple[tuple[Stage, tuple[str, ...]], ...] = (
     ),
     ("loading", ("Starting to load model", "Loading safetensors", "Initializing a V1 LLM engine")),
 )
+
+Mask = Callable[[str], str]
+"""Takes secrets out of a text."""
 
 STALLED_S = 20.0
 """How long a server may outlive the end of its engine core before it counts as failed."""
@@ -95,8 +100,10 @@ def later(one: Stage, other: Stage | None) -> Stage:
 class LogTail:
     """The last lines of a file that grows, without the credentials in them."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, mask: Mask = str) -> None:
+        """`mask` takes what the engine was given in secret out of a text."""
         self.path = path
+        self._mask = mask
         self.lines: tuple[str, ...] = ()
         self._offset = 0
         self._rest = b""
@@ -104,7 +111,7 @@ class LogTail:
     def read(self) -> tuple[str, ...]:
         """The whole lines that came since the last call, or those of the next megabyte."""
         try:
-            with open(self.path, "rb") as file:
+            with open_file(self.path) as file:
                 file.seek(self._offset)
                 data = file.read(_PIECE)
         except OSError:
@@ -114,16 +121,16 @@ class LogTail:
         self._rest = rest[:_LONGEST_LINE]
         new = tuple(line[:_LONGEST_LINE].decode("utf-8", "replace").rstrip("\r") for line in whole)
         told = [line for line in new if line.strip()][-_TAIL_LINES:]
-        shown = (redact(line)[:_LONGEST_SHOWN] for line in told)
+        shown = (redact(self._mask(line))[:_LONGEST_SHOWN] for line in told)
         self.lines = (*self.lines, *shown)[-_TAIL_LINES:]
         return new
 
     def text(self, limit: int = 1 << 20) -> str:
-        """All of the file, or its last `limit` bytes."""
+        """All of the file, or its last `limit` bytes, masked."""
         try:
-            with open(self.path, "rb") as file:
-                file.seek(max(0, self.path.stat().st_size - limit))
-                return file.read().decode("utf-8", "replace")
+            with open_file(self.path) as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - limit))
+                return self._mask(file.read(limit).decode("utf-8", "replace"))
         except OSError:
             return ""
 
@@ -135,6 +142,7 @@ async def follow(
     answers: Callable[[], Awaitable[bool]],
     began: float,
     last_elapsed: float | None = None,
+    mask: Mask = str,
     every: float = 0.25,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -142,9 +150,9 @@ async def follow(
     """The start of an engine, a moment at a time; the last one is ready or failed.
 
     `exit_code` tells how the server ended, None while it runs; `answers` asks it over
-    HTTP. `began` is on `clock`.
+    HTTP. `began` is on `clock`, and `mask` is of the log's lines.
     """
-    tail = LogTail(log)
+    tail = LogTail(log, mask)
     core_ended: float | None = None
     now = StartProgress("process", 0.0, last_elapsed, log_path=log)
     while True:

@@ -1,7 +1,11 @@
+import os
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
+import pytest
+
+from specdeck.engine.launch.failure_reason import find_reason
 from specdeck.engine.launch.progress import (
     STAGES,
     STALLED_S,
@@ -145,3 +149,16 @@ def test_the_lines_of_a_log_are_shown_without_credentials(tmp_path: Path) -> Non
     tail.read()
     assert "redis_password" in tail.lines[0]
     assert "hush" not in tail.lines[0]
+
+
+def test_a_pipe_in_place_of_a_log_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.log")
+    tail = LogTail(tmp_path / "a.log")
+    assert (tail.read(), tail.text()) == ((), "")
+
+
+@pytest.mark.parametrize(
+    "line", ["x" * 1_000_000, "\0" * 1_000_000, "a: error: " + "x" * 1_000_000]
+)
+def test_a_reason_is_one_short_line(line: str) -> None:
+    assert len(find_reason(line, 1)) < 300

@@ -63,6 +63,32 @@ async def test_an_answer_of_another_process_does_not_make_an_engine_ready(launch
     assert launch.record.ready is None
 
 
+_QUOTES = """#!/bin/sh
+echo 'Traceback (most recent call last):'
+echo '  File "a.py", line 3, in connect'
+token=$(cat "$SPECDECK_ADMIN_TOKEN_FILE")
+echo "ConnectionError: no upstream for $token $VLLM_API_KEY $DB_PASSWORD"
+exit 1
+"""
+
+
+@pytest.mark.parametrize("launch", [no], indirect=True)
+async def test_secrets_that_an_engine_quotes_are_not_repeated(
+    launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"VLLM_API_KEY": "correct-horse", "DB_PASSWORD": "battery-staple"}
+    monkeypatch.setattr(launch, "_environment", {**os.environ, **given})
+    (tmp_path / "engine").write_text(_QUOTES)
+    seen = [moment async for moment in launch.progress()]
+    assert seen[-1].failed == "ConnectionError: no upstream for *** *** ***"
+    assert launch.record is not None
+    log = await asyncio.to_thread(Path(launch.record.log).read_text)
+    assert all(secret in log for secret in given.values())
+    shown = " ".join((*seen[-1].log, str(launch.failure()), str(launch.exit_error())))
+    assert "no upstream for *** *** ***" in shown
+    assert not [word for line in log.splitlines()[2:] for word in line.split()[4:] if word in shown]
+
+
 @pytest.mark.parametrize("launch", [no], indirect=True)
 async def test_an_engine_whose_record_cannot_be_written_is_ready_all_the_same(
     launch: Launch, monkeypatch: pytest.MonkeyPatch
