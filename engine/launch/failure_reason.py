@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from specdeck.engine.fingerprint.secrecy import redact
+
+Mask = Callable[[str], str]
+"""Takes secrets out of a text."""
 
 _PREFIX = re.compile(r"^\(([\w-]+) pid=\d+\) (?=\S|$)")
 """`(EngineCore pid=17) `: vLLM's processes share one log."""
@@ -71,34 +74,38 @@ class _Raised:
     caused_by: _Raised | None
 
 
-def find_reason(log: str, exit_code: int | None = None) -> str:
+def find_reason(log: str, exit_code: int | None = None, mask: Mask = str) -> str:
     """The engine's own reason, in one line.
 
     The last thing raised counts, unless it only echoes another process; from there
     back along "direct cause" to where the trouble began. A plugin that vLLM skipped
-    is no reason. Holds no credential.
+    is no reason. Holds no credential: `mask` takes known ones out, wherever they are quoted.
 
     >>> find_reason("INFO 01-01 00:00:00 [a.py:1] hello\\napi_server.py: error: unrecognized --x")
     'unrecognized --x'
     >>> find_reason("", exit_code=-9)
     'it was killed by SIGKILL: perhaps the machine ran out of memory'
     """
-    return redact(_find_reason(log, exit_code))  # vLLM quotes the argument that it refuses
+
+    def hide(text: str) -> str:  # vLLM quotes the argument that it refuses
+        return redact(mask(text[:_LONGEST_READ]))
+
+    return hide(_find_reason(log, exit_code, hide))
 
 
-def _find_reason(log: str, exit_code: int | None) -> str:
+def _find_reason(log: str, exit_code: int | None, hide: Mask) -> str:
     lines = log.splitlines()
     for line in reversed(lines):
         if usage := _USAGE.match(line):
-            return _brief(redact(usage.group(1)[:_LONGEST_READ].strip()))
-    raised = [r for r in _tracebacks(lines) if not _echo(r.message)]
+            return _brief(hide(usage.group(1).strip()))
+    raised = [r for r in _tracebacks(lines, hide) if not _echo(r.message)]
     if raised:
         return _describe(_root(max(raised, key=lambda r: r.at)))
     if exit_code == -signal.SIGKILL:
         return "it was killed by SIGKILL: perhaps the machine ran out of memory"
     if exit_code is not None and exit_code < 0:
         return f"it was ended by {_name_signal(-exit_code)}"
-    return _last_words(lines, exit_code)
+    return _last_words(lines, exit_code, hide)
 
 
 def _name_signal(number: int) -> str:
@@ -142,32 +149,31 @@ def _echo(message: str) -> bool:
     return any(echo in message for echo in _ECHOES)
 
 
-def _last_words(lines: Sequence[str], exit_code: int | None) -> str:
+def _last_words(lines: Sequence[str], exit_code: int | None, hide: Mask) -> str:
     """The last line of vLLM's own; others are chatter of libraries."""
     told = [line for line in lines if line.strip()]
     own = [line for line in told if _PREFIX.match(line) or _STAMP.match(line)]
     code = "" if exit_code is None else f" with exit code {exit_code}"
     if not told:
         return f"it ended{code} without any output"
-    words = _bare((own or told)[-1][:_LONGEST_READ]).strip()
-    return f"it ended{code} after: {_brief(redact(words))}"
+    return f"it ended{code} after: {_brief(hide(_bare((own or told)[-1]).strip()))}"
 
 
 def _bare(line: str) -> str:
     return _STAMP.sub("", _PREFIX.sub("", line))
 
 
-def _tracebacks(lines: Sequence[str]) -> Iterator[_Raised]:
+def _tracebacks(lines: Sequence[str], hide: Mask) -> Iterator[_Raised]:
     """Every traceback of the log, each process's lines read apart from the others'."""
     streams: dict[str, list[tuple[int, str]]] = {}
     for number, line in enumerate(lines):
         prefix = _PREFIX.match(line)
         streams.setdefault(prefix.group(0) if prefix else "", []).append((number, _bare(line)))
     for stream in streams.values():
-        yield from _of_one(stream)
+        yield from _of_one(stream, hide)
 
 
-def _of_one(stream: Sequence[tuple[int, str]]) -> Iterator[_Raised]:
+def _of_one(stream: Sequence[tuple[int, str]], hide: Mask) -> Iterator[_Raised]:
     index, previous, chained = 0, None, False
     while index < len(stream):
         text = stream[index][1]
@@ -175,7 +181,7 @@ def _of_one(stream: Sequence[tuple[int, str]]) -> Iterator[_Raised]:
             chained = True
         elif text.startswith(_TRACEBACK):
             skipped = index > 0 and "Failed to load plugin" in stream[index - 1][1]
-            index, found = _one(stream, index + 1, previous if chained else None)
+            index, found = _one(stream, index + 1, previous if chained else None, hide)
             chained = False
             if found is not None and not skipped:
                 previous = found
@@ -185,7 +191,7 @@ def _of_one(stream: Sequence[tuple[int, str]]) -> Iterator[_Raised]:
 
 
 def _one(
-    stream: Sequence[tuple[int, str]], index: int, cause: _Raised | None
+    stream: Sequence[tuple[int, str]], index: int, cause: _Raised | None, hide: Mask
 ) -> tuple[int, _Raised | None]:
     """Reads one traceback from after its heading; returns where it ended and what it said."""
     place: list[str] = []
@@ -198,12 +204,11 @@ def _one(
     found = _EXCEPTION.match(text)
     if found is None:
         return index, None
-    said = (found.group(2) or "")[:_LONGEST_READ]
-    message = redact(said)[:_LONGEST]  # a cut hides what tells a credential
+    message = hide(found.group(2) or "")[:_LONGEST]  # a cut hides what tells a credential
     if "validation error" in message and index + 1 < len(stream):
         # pydantic: a count, then the indented details
         detail = next((t.strip() for _, t in stream[index + 1 : index + 4] if t[:1] == " "), "")
-        detail = re.sub(r" \[type=.*", "", redact(detail[:_LONGEST_READ])[:_LONGEST])
+        detail = re.sub(r" \[type=.*", "", hide(detail)[:_LONGEST])
         message = detail.removeprefix("Value error, ") or message
     return index + 1, _Raised(number, found.group(1), message.strip(), _frame(place), cause)
 

@@ -32,12 +32,12 @@ from specdeck.engine.errors import SpecdeckError, StartFailed, Unreachable, Usag
 from specdeck.engine.fingerprint.secrecy import find_secrets
 from specdeck.engine.fingerprint.secret_names import is_secret_variable
 from specdeck.engine.launch import command, ports, process
-from specdeck.engine.launch.failure_reason import find_reason
+from specdeck.engine.launch.failure_reason import Mask, find_reason
 from specdeck.engine.launch.guard import Guard
 from specdeck.engine.launch.machine import detect_build
 from specdeck.engine.launch.ownership import PortOwner
 from specdeck.engine.launch.private_arguments import write_private
-from specdeck.engine.launch.progress import LogTail, Mask, Stage, StartProgress, follow
+from specdeck.engine.launch.progress import LogTail, Stage, StartProgress, follow
 from specdeck.engine.launch.registry import Record, Registry, port_conflict, private_file, slug
 from specdeck.engine.launch.stop import Stopping, stop_engine
 from specdeck.engine.paths import Locations, private
@@ -220,7 +220,7 @@ class Launch:
             return None
         if self._ending is None:
             log = Path(self.record.log)
-            why = find_reason(LogTail(log, self._mask).text(), code)
+            why = find_reason(LogTail(log).text(), code, self._mask)
             self._ending = StartFailed(f"the engine ended: {why}", remedy=f"the whole log is {log}")
         return self._ending
 

@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 from specdeck.engine.files import open_file
 from specdeck.engine.fingerprint.secrecy import redact
-from specdeck.engine.launch.failure_reason import find_reason
+from specdeck.engine.launch.failure_reason import Mask, find_reason
 
 Stage = Literal["environment", "weights", "process", "loading", "warming", "ready"]
 """In this order: the machine is checked, models are made, the engine's process begins,
@@ -36,9 +36,6 @@ _MARKS: tuple[tuple[Stage, tuple[str, ...]], ...] = (
     ),
     ("loading", ("Starting to load model", "Loading safetensors", "Initializing a V1 LLM engine")),
 )
-
-Mask = Callable[[str], str]
-"""Takes secrets out of a text."""
 
 STALLED_S = 20.0
 """How long a server may outlive the end of its engine core before it counts as failed."""
@@ -126,11 +123,11 @@ class LogTail:
         return new
 
     def text(self, limit: int = 1 << 20) -> str:
-        """All of the file, or its last `limit` bytes, masked."""
+        """All of the file, or its last `limit` bytes, as it is."""
         try:
             with open_file(self.path) as file:
                 file.seek(max(0, os.fstat(file.fileno()).st_size - limit))
-                return self._mask(file.read(limit).decode("utf-8", "replace"))
+                return file.read(limit).decode("utf-8", "replace")
         except OSError:
             return ""
 
@@ -165,7 +162,7 @@ async def follow(
         # vLLM's server has been seen to wait for ever for a core that had ended.
         stalled = core_ended is not None and clock() - core_ended > STALLED_S
         if code is not None or stalled:
-            yield replace(now, failed=find_reason(tail.text(), code))
+            yield replace(now, failed=find_reason(tail.text(), code, mask))
             return
         if await answers():
             yield replace(now, stage="ready", elapsed=clock() - began)
