@@ -30,13 +30,14 @@ from specdeck.engine.config import yaml_source
 from specdeck.engine.errors import EngineError, SpecdeckError, UsageError
 from specdeck.engine.files import open_file, read_file
 from specdeck.engine.fingerprint import secrecy
+from specdeck.engine.fingerprint.secret_names import list_secrets
 from specdeck.engine.incident.archive import refuse_existing
 from specdeck.engine.incident.case_words import describe_dip, describe_stall
 from specdeck.engine.incident.collect import Sources, collect
 from specdeck.engine.incident.markdown import Clock
 from specdeck.engine.incident.material import Material, Span
 from specdeck.engine.incident.outages import list_outages
-from specdeck.engine.incident.redaction import Redactor, list_secrets
+from specdeck.engine.incident.redaction import Redactor
 from specdeck.engine.incident.write import Written, write_incident
 from specdeck.engine.launch.registry import Record, Registry, slug
 from specdeck.engine.paths import locations

@@ -121,6 +121,21 @@ def drop_secrets(environment: Mapping[str, str], *, keep: Iterable[str] = ()) ->
     }
 
 
+def list_secrets(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """The values of variables whose name says that they are secret.
+
+    Another thread may change `environment` meanwhile.
+
+    >>> list_secrets({"HF_TOKEN": "abc-def-ghi", "VLLM_MAX_TOKENS": "100000000"})
+    ('abc-def-ghi',)
+    """
+    return tuple(
+        value
+        for name in list(environment)
+        if is_secret_variable(name) and (value := environment.get(name))
+    )
+
+
 def _words(name: str) -> Iterator[str]:
     """The words of a name in small letters, without the numbers at their ends."""
     if not name.isascii():

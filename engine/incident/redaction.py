@@ -23,7 +23,7 @@ from urllib.parse import quote, quote_plus
 
 from specdeck.engine.client.secret import hide_secrets
 from specdeck.engine.fingerprint.secrecy import MASK, name_items, name_values, redact
-from specdeck.engine.fingerprint.secret_names import is_secret, is_secret_variable
+from specdeck.engine.fingerprint.secret_names import is_secret
 from specdeck.engine.plugin.secret_values import make_mask
 from specdeck.engine.protocol.codec import loads, mend_text
 
@@ -276,15 +276,6 @@ class Redactor:
         if isinstance(value, list | tuple):
             return [self._mask_texts(one) for one in value]
         return MASK if isinstance(value, str) else value
-
-
-def list_secrets(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """The values of variables whose name says that they are secret.
-
-    >>> list_secrets({"HF_TOKEN": "abc-def-ghi", "VLLM_MAX_TOKENS": "100000000"})
-    ('abc-def-ghi',)
-    """
-    return tuple(value for name, value in environment.items() if is_secret_variable(name) and value)
 
 
 def _may_speak(value: Any) -> bool:

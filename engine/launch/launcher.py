@@ -30,7 +30,7 @@ from specdeck.engine.core_dumps import give_back_core_dumps
 from specdeck.engine.demo import deepen
 from specdeck.engine.errors import SpecdeckError, StartFailed, Unreachable, UsageError
 from specdeck.engine.fingerprint.secrecy import find_secrets
-from specdeck.engine.fingerprint.secret_names import is_secret_variable
+from specdeck.engine.fingerprint.secret_names import list_secrets
 from specdeck.engine.launch import command, ports, process
 from specdeck.engine.launch.failure_reason import Mask, find_reason
 from specdeck.engine.launch.guard import Guard
@@ -160,8 +160,7 @@ class Launch:
 
     def _list_secrets(self, record: Record) -> Iterator[str]:
         yield from find_secrets("", dict(self.config.engine_args))
-        environment = self._environment
-        yield from (environment[name] for name in list(environment) if is_secret_variable(name))
+        yield from list_secrets(self._environment)
         token = read_token(record.token_path)
         if token is not None:
             yield token.reveal()

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specdeck.engine.fingerprint.secrecy import MASK
-from specdeck.engine.incident.redaction import LONGEST_TEXT, WITHHELD, Redactor, list_secrets
+from specdeck.engine.fingerprint.secret_names import list_secrets
+from specdeck.engine.incident.redaction import LONGEST_TEXT, WITHHELD, Redactor
 from specdeck.engine.plugin.fingerprint import plain
 
 KEY = "zq7-planted-credential-x1"
