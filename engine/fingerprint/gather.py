@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from importlib import metadata
@@ -23,11 +23,13 @@ from specdeck.engine.fingerprint.digest import Digests, total_size
 from specdeck.engine.fingerprint.distributions import Brought
 from specdeck.engine.fingerprint.loaded_files import list_code, list_settings
 from specdeck.engine.fingerprint.sources import (
+    TOKENIZER_FILES,
     Text,
     Version,
     digest_shape,
     digest_tokenizer,
     find_model,
+    list_installed,
     read_machine,
     read_sampling,
     shorten,
@@ -35,6 +37,7 @@ from specdeck.engine.fingerprint.sources import (
     version,
     weight_files,
 )
+from specdeck.engine.fingerprint.start_changes import StartChanges
 
 Say = Callable[[dict[str, Any]], None]
 
@@ -63,14 +66,19 @@ class Gatherer:
         self._text = text
         self._version = version
         self._unread: list[dict[str, str]] = []
+        self._changes = StartChanges(None)
+        self._downloads: set[Path] = set()
+        """Folders in a hub's cache, into which the start itself may have put what is new there."""
         self._total = self._done = 0
         self._said = float("-inf")
 
     def gather(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Facts of the models, tokenizers, libraries and packages that `request` names.
 
-        A file that cannot be read is named under `unread` with its reason.
+        A file that cannot be read is named under `unread` with its reason, and so is one that has
+        changed since `began`, when the engine began to start: it may have loaded another.
         """
+        self._changes = StartChanges(request.get("began"))
         models: dict[str, Any] = dict(request.get("models") or {})
         places = {role: self._place(role, model) for role, model in models.items()}
         libraries = shorten(request.get("libraries") or ())
@@ -107,14 +115,22 @@ class Gatherer:
         runtime["libraries"] = self._hash_files(
             "runtime.libraries", {name: Path(path) for name, path in libraries.items()}
         )
+        self._note_installs(request.get("search") or ())
         digests = self._digest_packages(code_files) | self._digest_startup(request, brought)
         if digests:
             runtime["code"] = digests
         self._digests.save()
         return {"model": facts, "runtime": runtime, "unread": self._unread, "bytes": self._done}
 
+    def _find(self, name: str, revision: str | None, **more: str) -> Path | None:
+        """Where a model lies; `more` are variables beside those of the environment."""
+        found = find_model(name, revision, {**self._environment, **more})
+        if found is not None and found != Path(name).expanduser():
+            self._downloads.add(found)
+        return found
+
     def _place(self, role: str, model: Mapping[str, Any]) -> Path | None:
-        found = find_model(str(model["name"]), model.get("revision"), self._environment)
+        found = self._find(str(model["name"]), model.get("revision"))
         if found is None:
             self._miss(f"model.{role}", "its files are not on this machine")
         return found
@@ -128,8 +144,7 @@ class Gatherer:
             return place
         if Path(str(model["name"])).expanduser().exists():
             return place
-        environment = {**self._environment, "HF_HUB_CACHE": str(downloads)}
-        found = find_model(str(model["name"]), model.get("revision"), environment)
+        found = self._find(str(model["name"]), model.get("revision"), HF_HUB_CACHE=str(downloads))
         if found is None:
             self._miss(f"model.{role}.weights", "its downloads are not on this machine")
         return found
@@ -159,10 +174,17 @@ class Gatherer:
         }
         config = self._config_place(role, model, place)
         defaults = self._defaults_place(role, model, config)
-        readers = (("shape", digest_shape, config), ("sampling", read_sampling, defaults))
-        for name, read, where in readers:
+        readers = (
+            ("shape", digest_shape, config, "config.json"),
+            ("sampling", read_sampling, defaults, "generation_config.json"),
+        )
+        for name, read, where, file in readers:
+            if where is None:
+                found[name] = None
+                continue
+            self._note_change(f"model.{role}.{name}", where / file)
             try:
-                found[name] = None if where is None else read(where)
+                found[name] = read(where)
             except (OSError, ValueError) as error:
                 self._miss(f"model.{role}.{name}", reason(error))
         folders = [("files", place)]
@@ -170,6 +192,7 @@ class Gatherer:
             if other not in (place, None):
                 folders.append((name, other))
         for name, where in folders:
+            self._note_change(f"model.{role}.{name}", where, entries=True)
             if digests := self._digest_small_files(f"model.{role}.{name}", model, where):
                 found[name] = digests
         return found
@@ -180,7 +203,7 @@ class Gatherer:
         """The folder of the defaults of requests, which may be one of their own."""
         if not model.get("generation"):
             return config
-        found = find_model(str(model["generation"]), None, self._environment)
+        found = self._find(str(model["generation"]), None)
         if found is None:
             self._miss(f"model.{role}.sampling", "its folder is not on this machine")
         return found
@@ -189,7 +212,7 @@ class Gatherer:
         """The folder of config.json, where vLLM was given another one than that of the weights."""
         if not model.get("config"):
             return place
-        found = find_model(str(model["config"]), model.get("revision"), self._environment)
+        found = self._find(str(model["config"]), model.get("revision"))
         if found is None:
             self._miss(f"model.{role}.shape", "its config is not on this machine")
         return found
@@ -200,15 +223,17 @@ class Gatherer:
         """`known` are folders whose small files stand under their models."""
         if (place := self._place(role, model)) is None:
             return None
+        for name in TOKENIZER_FILES:
+            self._note_change(f"model.{role}.{name}", place / name)
         try:
             found: dict[str, Any] = digest_tokenizer(place)
         except (OSError, ValueError) as error:
             self._miss(f"model.{role}", reason(error))
             return None
-        if place not in known and (
-            digests := self._digest_small_files(f"model.{role}.files", model, place)
-        ):
-            found["files"] = digests
+        if place not in known:
+            self._note_change(f"model.{role}.files", place, entries=True)
+            if digests := self._digest_small_files(f"model.{role}.files", model, place):
+                found["files"] = digests
         return found
 
     def _digest_small_files(
@@ -221,9 +246,7 @@ class Gatherer:
         if model.get("trusted"):
             revision = model.get("code_revision")
             try:
-                found |= list_code(
-                    where, lambda name: find_model(name, revision, self._environment)
-                )
+                found |= list_code(where, lambda name: self._find(name, revision))
             except (OSError, ValueError) as error:
                 self._miss(f"{fact}.code", reason(error))
         for name, path in found.items():
@@ -236,6 +259,10 @@ class Gatherer:
     def _digest_packages(self, packages: Mapping[str, Mapping[Path, list[Path]]]) -> dict[str, str]:
         found = {}
         for name, files in packages.items():
+            # What is loaded by its path may be made at every start: its content counts alone.
+            if name != package_code.BY_PATH:
+                paths = (path for within in files.values() for path in within)
+                self._add_change(f"runtime.code.{name}", self._changes.describe_any(paths))
             read = partial(self._read, name)
             try:
                 found[name] = package_code.digest_code(files, read)
@@ -253,12 +280,26 @@ class Gatherer:
     def _hash_files(self, fact: str, files: Mapping[str, Path]) -> dict[str, str | None]:
         found: dict[str, str | None] = {}
         for name, path in files.items():
+            self._note_change(f"{fact}.{name}", path)
             try:
                 found[name] = self._digests.of(path, partial(self._read, name))
             except OSError as error:
                 found[name] = None
                 self._miss(f"{fact}.{name}", reason(error))
         return found
+
+    def _note_installs(self, search: Iterable[str]) -> None:
+        """A version is read where its package is installed, which may be newer than what runs."""
+        for name, path in list_installed(search).items():
+            self._add_change(f"runtime.versions.{name}", self._changes.describe(path))
+
+    def _note_change(self, fact: str, path: Path, *, entries: bool = False) -> None:
+        if self._downloads.isdisjoint((path, *path.parents)):
+            self._add_change(fact, self._changes.describe(path, entries=entries))
+
+    def _add_change(self, fact: str, change: str | None) -> None:
+        if change:
+            self._miss(fact, change)
 
     def _read(self, name: str, count: int) -> None:
         self._done += count

@@ -54,6 +54,9 @@ SLOW = (("vocab", "vocab.json"), ("merges", "merges.txt"))
 """Parts of a tokenizer, and their files where there is no tokenizer.json."""
 BESIDE = (("model", "tokenizer.model"), ("tekken", "tekken.json"))
 """Read by some of vLLM's tokenizer modes although there is a tokenizer.json."""
+TOKENIZER_FILES = ("tokenizer_config.json", "chat_template.jinja", "tokenizer.json",
+                   *(name for _, name in (*SLOW, *BESIDE)))  # fmt: skip
+"""All that `digest_tokenizer` reads of a tokenizer that is no part of a model."""
 
 
 def find_model(model: str, revision: str | None, environment: Mapping[str, str]) -> Path | None:
@@ -227,6 +230,20 @@ def version(package: str) -> str | None:
         return metadata.version(package)
     except (metadata.PackageNotFoundError, KeyError):
         return None
+
+
+def list_installed(search: Iterable[str]) -> dict[str, Path]:
+    """Where the versions of `PACKAGES` stand that are installed in folders of `search`.
+
+    Of those whose installer keeps a `dist-info` folder, as pip and uv do.
+    """
+    found = {}
+    for folder in sorted(set(search)):
+        for path in Path(folder).glob("*.dist-info/METADATA"):
+            name = path.parent.name.partition("-")[0].replace("_", "-").lower()
+            if name in PACKAGES:
+                found[name] = path
+    return found
 
 
 def read_machine(text: Text = text, version: Version = version) -> dict[str, Any]:

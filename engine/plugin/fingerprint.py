@@ -44,6 +44,7 @@ from specdeck.engine.plugin.engine import Build
 from specdeck.engine.plugin.loaded_code import find_named, find_packages, find_search_path
 from specdeck.engine.plugin.request_pins import exact_models
 from specdeck.engine.plugin.secret_values import list_values, make_mask, mask_within
+from specdeck.engine.plugin.start_time import find_start
 
 _SECTIONS = ("model", "cache", "parallel", "scheduler", "load", "offload", "attention", "mamba",
              "kernel", "lora", "speculative", "structured_outputs", "compilation", "quant",
@@ -427,6 +428,7 @@ def identify(core: Any, build: Build, instance: str) -> tuple[Identity, Board | 
         "search": [*worker.get("search", ()), *find_search_path()],
         "named": find_named(_name_given_code(core.vllm_config)),
         "cache": _digest_cache(),
+        "began": find_start(),
     }
     held_ms = (read_own_clock() - began) * 1e3
     if getattr(core.vllm_config.parallel_config, "data_parallel_index", 0):

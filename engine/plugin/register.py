@@ -21,6 +21,7 @@ from typing import Any
 
 from specdeck.engine.plugin.log_mask import mask_logs
 from specdeck.engine.plugin.secret_values import list_values
+from specdeck.engine.plugin.start_time import note_start
 from specdeck.engine.protocol.messages import TIERS_VARIABLE
 
 logger = logging.getLogger("vllm.specdeck")
@@ -35,6 +36,7 @@ def register() -> None:
     the plugin answers and names what is missing.
     """
     try:
+        note_start()
         mask_logs()
         list_values()  # their file is gone when facts are read
         from vllm.v1.core.sched.scheduler import Scheduler

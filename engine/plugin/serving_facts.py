@@ -18,15 +18,18 @@ from typing import Any
 from specdeck.engine.fingerprint.digest import sha256
 from specdeck.engine.fingerprint.distributions import Brought
 from specdeck.engine.fingerprint.package_code import (
+    BY_PATH,
     Places,
     choose_house,
     digest_code,
     list_code,
 )
 from specdeck.engine.fingerprint.secrecy import find_secrets, redact
+from specdeck.engine.fingerprint.start_changes import StartChanges
 from specdeck.engine.plugin.fingerprint import plain
 from specdeck.engine.plugin.loaded_code import find_named, find_packages, find_search_path
 from specdeck.engine.plugin.secret_values import make_mask, mask_within
+from specdeck.engine.plugin.start_time import find_start
 
 _SETTINGS = (
     "chat_template_content_format", "trust_request_chat_template", "trust_request_mm_kwargs",
@@ -50,6 +53,7 @@ def read_serving_facts(args: Any) -> tuple[dict[str, Any], Unread]:
     long as reading the adapters' files does.
     """
     unread: Unread = []
+    changes = StartChanges(find_start())
     found = {
         name: value for name in _SETTINGS if (value := plain(getattr(args, name, None))) is not None
     }
@@ -69,15 +73,21 @@ def read_serving_facts(args: Any) -> tuple[dict[str, Any], Unread]:
             found[name] = plugin
         else:
             _put(found, unread, name, partial(sha256, Path(plugin)))
+            _note_change(unread, name, changes.describe(Path(plugin)))
     house |= {name: (Path(place),) for name, place in named.items()}
-    if code := _read_code(house, unread):
+    if code := _read_code(house, unread, changes):
         found["code"] = code
     if template := getattr(args, "chat_template", None):
         _put(found, unread, "chat_template", lambda: _digest_template(template))
+        _note_change(unread, "chat_template", changes.describe(Path(template)))
     adapters: dict[str, Any] = {}
     for adapter in getattr(args, "lora_modules", None) or ():
         name, path = str(adapter.name), str(adapter.path)
         _put(adapters, unread, name, partial(_read_adapter, path), under="adapters.")
+        folder = Path(os.path.expanduser(path))
+        changed = changes.describe_any(_list_files(folder))
+        changed = changed or changes.describe(folder, entries=True)
+        _note_change(unread, f"adapters.{name}", changed)
     # A credential may stand under a second name, as YAML's aliases have it.
     given = {name: value for name, value in vars(args).items() if name != "middleware"}
     mask = make_mask(find_secrets("", given))
@@ -93,13 +103,22 @@ def _put(
         unread.append({"fact": f"serving.{under}{name}", "reason": error.strerror or str(error)})
 
 
-def _read_code(packages: Places, unread: Unread) -> dict[str, Any]:
+def _note_change(unread: Unread, name: str, change: str | None) -> None:
+    if change:
+        unread.append({"fact": f"serving.{name}", "reason": change})
+
+
+def _read_code(packages: Places, unread: Unread, changes: StartChanges) -> dict[str, Any]:
     """Digests of packages by their names; vLLM's own is a fact of its own, and so is specdeck."""
     found: dict[str, Any] = {}
     for name in sorted(packages.keys() - {"vllm", "specdeck"}):
         files = {place: list_code(place) for place in packages[name]}
         read = partial(digest_code, files)
         _put(found, unread, name, read, under="code.")
+        # What is loaded by its path may be made at every start: its content counts alone.
+        if name != BY_PATH:
+            paths = (path for within in files.values() for path in within)
+            _note_change(unread, f"code.{name}", changes.describe_any(paths))
     return found
 
 

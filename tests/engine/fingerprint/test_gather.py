@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ def gather(
     *,
     driver: str = "570.1",
     libraries: tuple[str, ...] = (),
+    began: float | None = None,
     environment: dict[str, str] | None = None,
     more: dict[str, Any] | None = None,
     **models: Path,
@@ -54,6 +56,7 @@ def gather(
                 {"tokenizer": {"name": str(models["target"]), **(more or {})}} if models else {}
             ),
             "libraries": list(libraries),
+            "began": began,
         }
     )
 
@@ -113,6 +116,95 @@ def test_each_file_moves_its_own_fact(
     (model / file).write_text(content)
     after = facts()
     assert {one for one in after.keys() | before if after.get(one) != before.get(one)} == moved
+
+
+def replace(path: Path, content: str) -> None:
+    """As `cp -p` and `mv` put another file in its place: its age is of long ago."""
+    (aside := path.with_name("aside")).write_text(content)
+    os.utime(aside, (1_000_000_000, 1_000_000_000))
+    aside.rename(path)
+
+
+@pytest.mark.parametrize(
+    ("file", "fact"),
+    [
+        ("model-2.safetensors", "target.weights.model-2.safetensors"),
+        ("config.json", "target.shape"),
+        ("generation_config.json", "target.sampling"),
+        ("tokenizer.json", "tokenizer.tokenizer.json"),
+        ("tokenizer_config.json", "tokenizer.tokenizer_config.json"),
+        ("params.json", "target.files.params.json"),
+        ("README.md", None),
+    ],
+)
+def test_a_file_that_changed_since_the_engine_began_to_start_leaves_the_facts_partial(
+    model: Path, file: str, fact: str | None
+) -> None:
+    (model / "params.json").write_text("{}")
+    time.sleep(0.02)
+    began = time.time()
+    assert gather(began=began, target=model)["unread"] == []
+    time.sleep(0.02)
+    replace(model / file, "{}")
+    unread = gather(began=began, target=model)["unread"]
+    # What took another's place changed the folder, too.
+    assert {one["fact"] for one in unread} - {"model.target.files"} == (
+        {f"model.{fact}"} if fact else set()
+    )
+    assert all("after the engine began to start" in one["reason"] for one in unread)
+    assert gather(began=time.time() + 1, target=model)["unread"] == []
+
+
+def test_a_file_that_was_there_during_the_load_alone_leaves_the_facts_partial(model: Path) -> None:
+    (extra := model / "model-3.safetensors").write_bytes(b"three")
+    time.sleep(0.02)
+    began = time.time()
+    time.sleep(0.02)
+    extra.unlink()
+    unread = gather(began=began, target=model)["unread"]
+    assert [one["fact"] for one in unread] == ["model.target.files"]
+
+
+def test_what_the_start_has_downloaded_has_not_changed(tmp_path: Path) -> None:
+    cache = tmp_path / "models--a--b"
+    snapshot = cache / "snapshots" / "c0ffee"
+    snapshot.mkdir(parents=True)
+    (cache / "refs").mkdir()
+    (cache / "refs" / "main").write_text("c0ffee")
+    (cache / "blob").write_bytes(b"weights")
+    (snapshot / "model.safetensors").symlink_to("../../blob")
+    (snapshot / "config.json").write_text("{}")
+    environment = {"HF_HUB_CACHE": str(tmp_path)}
+    found = gather(began=1.0, environment=environment, target=Path("a/b"))
+    assert set(found["model"]["target"]["weights"]) == {"model.safetensors"}
+    assert found["unread"] == []
+    # One that the operator names by its place was there before.
+    assert gather(began=1.0, target=snapshot)["unread"]
+
+
+def test_a_package_that_is_installed_during_a_start_leaves_its_version_open(
+    tmp_path: Path,
+) -> None:
+    for name in ("transformers-5.1.0", "llm_guidance-1.0", "opencv_python_headless-4.1"):
+        (folder := tmp_path / f"{name}.dist-info").mkdir()
+        (folder / "METADATA").touch()
+    found = Gatherer(Digests(None), {}).gather({"search": [str(tmp_path)] * 2, "began": 1.0})
+    facts = [one["fact"] for one in found["unread"]]
+    assert facts == ["runtime.versions.opencv-python-headless", "runtime.versions.transformers"]
+
+
+def test_code_that_is_edited_during_a_start_leaves_its_package_open(tmp_path: Path) -> None:
+    (package := tmp_path / "house_rules").mkdir()
+    (package / "__init__.py").touch()
+    (by_path := tmp_path / "drawn_1234567.py").touch()
+    request = {
+        "loaded": {"house_rules": str(package), "drawn_1234567": str(by_path)},
+        "search": [str(tmp_path)],
+    }
+    found = Gatherer(Digests(None), {}).gather({**request, "began": 1.0})
+    assert [one["fact"] for one in found["unread"]] == ["runtime.code.house_rules"]
+    assert "loaded by path" in found["runtime"]["code"]  # it may be written at every start
+    assert Gatherer(Digests(None), {}).gather(request)["unread"] == []
 
 
 TRUSTED = {"trusted": True, "code_revision": None}

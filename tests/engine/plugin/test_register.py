@@ -10,6 +10,7 @@ import pytest
 
 from specdeck.engine.plugin.register import register
 from specdeck.engine.plugin.secret_values import format_values, list_values
+from specdeck.engine.plugin.start_time import find_start
 from specdeck.engine.protocol.messages import MASK_VARIABLE
 
 TIERS = [0, 0, 1, 2, 3, 4, 5, 5, 5]
@@ -38,6 +39,7 @@ def vllm(monkeypatch: pytest.MonkeyPatch) -> None:
         "vllm.v1.engine.core": EngineCore,
         "vllm.v1.worker.worker_base": WorkerBase,
     }
+    monkeypatch.setenv("_SPECDECK_BEGAN", "")  # what registering writes is taken back
     for name, part in parts.items():
         module = ModuleType(name)
         setattr(module, part.__name__, part)
@@ -51,6 +53,12 @@ def schedulers(vllm: None) -> tuple[type[Scheduler], type[Scheduler]]:
     register()
     plain: type[Scheduler] = sys.modules["vllm.v1.core.sched.scheduler"].Scheduler
     return plain, type("AsyncScheduler", (plain,), {})
+
+
+def test_registering_notes_when_the_engine_began_to_start(vllm: None) -> None:
+    assert find_start() is None
+    register()
+    assert find_start() is not None
 
 
 def test_no_scheduler_goes_by_specdecks_own_tiers(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -91,6 +93,33 @@ def test_no_secret_of_a_server_is_a_fact() -> None:
                                                default_chat_template_kwargs=kwargs))  # fmt: skip
     assert found == ({"default_chat_template_kwargs": {"thinking": True}}, [])
     assert "planted" not in json.dumps(found)
+
+
+def test_files_that_changed_since_the_engine_began_to_start_leave_the_facts_partial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (adapter := tmp_path / "sql").mkdir()
+    (adapter / "adapter_config.json").write_text("{}")
+    (template := tmp_path / "chat.jinja").write_text("{{ x }}")
+    (parser := tmp_path / "parser.py").write_text("one")
+    monkeypatch.syspath_prepend(tmp_path / "code")
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "house_guard.py").touch()
+    args = SimpleNamespace(
+        lora_modules=[SimpleNamespace(name="sql", path=str(adapter))],
+        chat_template=str(template), tool_parser_plugin=str(parser),
+        middleware=["house_guard.Guard"],
+    )  # fmt: skip
+
+    def list_unread(began: float) -> set[str]:
+        monkeypatch.setenv("_SPECDECK_BEGAN", f"{os.getpid()} {began}")
+        return {one["fact"] for one in read_serving_facts(args)[1]}
+
+    changed = {"adapters.sql", "chat_template", "tool_parser_plugin", "code.house_guard"}
+    assert list_unread(began=1.0) >= {f"serving.{name}" for name in changed}
+    assert list_unread(began=time.time() + 1) == set()
+    args.chat_template = "{{ messages }}"  # one that is no file
+    assert "serving.chat_template" not in list_unread(began=1.0)
 
 
 @pytest.mark.parametrize("name", ["tool_parser_plugin", "reasoning_parser_plugin"])
