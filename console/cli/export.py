@@ -84,14 +84,14 @@ def open_recorded(engine: str, stack: ExitStack) -> History:
     path = Path(engine)
     if is_archive(path):
         return stack.enter_context(closing(History(stack.enter_context(extract_recording(path)))))
-    wanted = engine
+    wanted, name = engine, None
     if path.suffix in (".db", ".zip") and not path.exists():
         raise ConfigError("no such file", place=Place(path))
     if not path.is_file():
         refuse_credentials(engine)
         with suppress(UsageError):  # a name that only its recording knows
-            wanted = access(engine).url
-    return stack.enter_context(closing(open_history(black_box_folder(), wanted)))
+            wanted, name = (to := access(engine)).url, to.name
+    return stack.enter_context(closing(open_history(black_box_folder(), wanted, name)))
 
 
 def read_step(text: str) -> float:

@@ -308,7 +308,7 @@ def _open_store() -> Store:
 
 def _open_history(known: Known, missing: dict[str, str], stack: ExitStack) -> History | None:
     try:
-        history = open_history(black_box_folder(), known.url)
+        history = open_history(black_box_folder(), known.url, known.name)
     except SpecdeckError as error:
         missing["recording"] = missing["recording.db"] = error.line()
         return None

@@ -107,7 +107,7 @@ def explain_past(
     engine: str, span: Span, baseline: Baseline | None, save: Path | None, *, as_json: bool
 ) -> int:
     """Judges what was recorded of an engine; the exit code."""
-    with closing(open_history(black_box_folder(), recorded_name(engine))) as history:
+    with closing(open_history(black_box_folder(), *recorded_names(engine))) as history:
         evidence = recall(history, span.start, span.end)
     if baseline is not None:
         evidence = with_baseline(evidence, baseline)
@@ -122,12 +122,14 @@ def find_options(engine: str) -> CommandOptions:
         return list_options(None, None, has_token=False)
 
 
-def recorded_name(engine: str) -> str:
-    """What the black box of an engine goes by: its URL; what was typed where there is no engine."""
+def recorded_names(engine: str) -> tuple[str, str | None]:
+    """What the black box of an engine goes by: its URL and its name; what was typed where there is
+    no engine."""
     try:
-        return access(engine).url
+        to = access(engine)
     except UsageError:
-        return engine
+        return engine, None
+    return to.url, to.name
 
 
 async def recall_past(evidence: Evidence, url: str) -> Evidence:

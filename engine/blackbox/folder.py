@@ -70,11 +70,12 @@ def is_there(path: Path) -> bool:
         return path.exists()
 
 
-def open_history(folder: Path, wanted: str) -> History:
+def open_history(folder: Path, wanted: str, name: str | None = None) -> History:
     """The black box that `wanted` names: a file, an engine's URL, or what people call the engine.
 
     Of several engines of one name it is the one recorded last. A URL is no file, whatever lies in
-    the working folder. Raises UsageError where there is none, and what History raises.
+    the working folder. An engine that came back at another URL, at which nothing is recorded, has
+    the box of its `name`. Raises UsageError where there is none, and what History raises.
     """
     if "://" not in wanted and (wanted.endswith(_SUFFIX) or Path(wanted).is_file()):
         return History(Path(wanted))
@@ -84,9 +85,10 @@ def open_history(folder: Path, wanted: str) -> History:
     if is_recorded:
         return History(path)
     boxes = list_boxes(folder)
-    for box in boxes:
-        if wanted in (box.name, box.url, _read_host(box.url)):
-            return History(box.path)
+    for one in filter(None, (wanted, name)):
+        for box in boxes:
+            if one in (box.name, box.url, _read_host(box.url)):
+                return History(box.path)
     known = ", ".join(dict.fromkeys(box.name for box in boxes[:10]))
     raise UsageError(
         f"nothing is recorded of {wanted.partition('?')[0].partition('#')[0]}",  # keys behind them

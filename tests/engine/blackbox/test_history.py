@@ -322,6 +322,18 @@ def test_boxes_are_found_by_name_url_and_file(tmp_path: Path) -> None:
     assert caught.value.line() == "nothing is recorded of other: recorded are demo"
 
 
+def test_an_engine_that_came_back_at_another_url_has_the_box_of_its_name(tmp_path: Path) -> None:
+    record(box_path(tmp_path, URL), busy_readings(5)).close()
+    now = "http://127.0.0.1:8001"
+    with closing(open_history(tmp_path, now, "demo")) as history:
+        assert history.url == URL
+    record(box_path(tmp_path, now), busy_readings(5), url=now).close()
+    with closing(open_history(tmp_path, now, "demo")) as history:
+        assert history.url == now
+    with pytest.raises(UsageError, match=f"nothing is recorded of {now}0"):
+        open_history(tmp_path, f"{now}0", "other")
+
+
 def test_no_file_in_the_working_folder_stands_for_the_past_of_a_url(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
