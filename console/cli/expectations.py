@@ -14,6 +14,7 @@ import click
 
 from specdeck.console.cli.engines import Access, access
 from specdeck.console.cli.output import log
+from specdeck.console.cli.output_file import NamedFile
 from specdeck.engine.launch.registry import Registry
 from specdeck.engine.paths import locations
 
@@ -34,7 +35,7 @@ LAST_EVENTS_S = 10.0
 pin_option = click.option(
     "--pin",
     metavar="F",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=NamedFile(),
     help="The pin to watch for drift; default: what `specdeck fingerprint pin` wrote.",
 )
 webhook_option = click.option(

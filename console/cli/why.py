@@ -15,7 +15,7 @@ import click
 from specdeck.console.cli.common import black_box_folder, until_signal
 from specdeck.console.cli.engines import Access, access, key_option, require_vllm
 from specdeck.console.cli.output import draw_over, log, print_verdict
-from specdeck.console.cli.output_file import OutputFile
+from specdeck.console.cli.output_file import NamedFile, OutputFile
 from specdeck.console.cli.span import read_span
 from specdeck.engine.blackbox.folder import open_history
 from specdeck.engine.client import event_loop
@@ -53,7 +53,7 @@ _LONGEST_S = 86_400.0
 )
 @click.option(
     "--against",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=NamedFile(),
     metavar="F",
     help="Compare with a baseline that --save wrote.",
 )

@@ -140,6 +140,8 @@ def refuse_place(path: Path, *, replaced: bool = False) -> None:
         why = "no such folder"
     elif not os.access(path if there and not replaced else folder, os.W_OK):
         why = "permission denied"
+    elif there and replaced and not path.is_file():
+        why = "not a regular file"
     else:
         return
     raise UsageError(f"{path}: {why}", remedy="give another file")

@@ -450,7 +450,8 @@ def _new_log(locations: Locations, name: str, now: float, keep: Container[str]) 
     folder = private(locations.logs)
     for old in sorted(folder.glob("*.log"))[: -KEPT_LOGS + 1]:
         if str(old) not in keep:
-            old.unlink(missing_ok=True)
+            with suppress(OSError):  # of a folder, say: that it stays keeps no engine from starting
+                old.unlink()
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(now))
     path = folder / f"{stamp}-{slug(name)}-{secrets.token_hex(2)}.log"
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))

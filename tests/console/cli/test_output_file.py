@@ -9,7 +9,7 @@ import click
 import pytest
 
 from specdeck.console.cli.main import COMMANDS, group, outcome
-from specdeck.console.cli.output_file import OutputFile
+from specdeck.console.cli.output_file import NamedFile, OutputFile
 
 READ = {"config", "against", "pin", "token_file"}
 """Parameters with a file to read."""
@@ -37,6 +37,7 @@ def all_options() -> Parameters:
 
 
 PATHS = [one for one in all_options() if isinstance(one[1].type, click.Path)]
+NAMED = [(words, one) for words, one in PATHS if isinstance(one.type, NamedFile)]
 WRITTEN = [
     (words, option) for words, one in PATHS
     if isinstance(one.type, OutputFile) for option in one.opts
@@ -45,7 +46,7 @@ WRITTEN = [
 
 
 def test_each_file_that_an_option_names_is_known_to_be_read_or_written() -> None:
-    assert {one.name for _, one in PATHS if type(one.type) is click.Path} <= READ
+    assert {one.name for _, one in PATHS if type(one.type) in (click.Path, NamedFile)} <= READ
 
 
 @pytest.mark.parametrize(("words", "option"), WRITTEN, ids=str)
@@ -61,7 +62,7 @@ def test_a_dash_is_refused_where_stdout_has_other_words(
 
 
 @pytest.mark.parametrize(
-    ("words", "option"), [*WRITTEN, (["export"], "-o"), (["export"], "--output")], ids=str
+    ("words", "option"), [(words, option) for words, one in NAMED for option in one.opts], ids=str
 )
 def test_an_empty_name_is_refused(
     words: list[str], option: str, capsys: pytest.CaptureFixture[str]

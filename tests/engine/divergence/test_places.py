@@ -29,6 +29,14 @@ def test_a_file_that_is_replaced_wants_its_folders_leave_only(
         report.refuse_place(path)
 
 
+def test_a_pipe_or_a_device_is_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(path := tmp_path / "baseline.json")
+    for special in (path, Path("/dev/null")):
+        with pytest.raises(UsageError, match=f"{special}: not a regular file"):
+            report.refuse_place(special, replaced=True)
+        report.refuse_place(special)  # what is written into it reaches who reads it
+
+
 def test_a_report_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "report.md"
     report.save_file(path, "the last one")

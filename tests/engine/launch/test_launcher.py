@@ -18,7 +18,14 @@ import pytest
 
 from specdeck.engine.errors import EngineError, StartFailed, UsageError
 from specdeck.engine.launch import process
-from specdeck.engine.launch.launcher import Command, StartedEngine, choose_port, start, token_path
+from specdeck.engine.launch.launcher import (
+    KEPT_LOGS,
+    Command,
+    StartedEngine,
+    choose_port,
+    start,
+    token_path,
+)
 from specdeck.engine.launch.ports import find_free
 from specdeck.engine.launch.registry import Registry
 from specdeck.engine.launch.stop import Stopping, stop_engine
@@ -349,6 +356,18 @@ def test_the_admin_token_is_in_no_text_of_a_command(places: Locations) -> None:
         ["x"], {"KEY": "secret"}, "demo", "http://127.0.0.1:1", token_path(places), private="secret"
     )
     assert "secret" not in repr(command)
+
+
+def test_what_cannot_be_removed_among_the_logs_keeps_no_engine_from_starting(
+    begin: Begin, places: Locations
+) -> None:
+    places.logs.mkdir(parents=True, mode=0o700)
+    (places.logs / "0-old.log").mkdir()
+    for n in range(KEPT_LOGS):
+        (places.logs / f"1-old-{n:04}.log").touch()
+    assert begin("import time; time.sleep(600)").record.name == "demo"
+    assert (places.logs / "0-old.log").is_dir()
+    assert not (places.logs / "1-old-0000.log").exists()
 
 
 def test_a_port_is_free_until_somebody_listens(registry: Registry) -> None:
