@@ -16,8 +16,14 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
+from specdeck.engine.fingerprint.sources import Text, text
+
 _MOST_LINKS = 40
 """Links within links, as many as Linux follows."""
+_MOUNTS = "/proc/self/mountinfo"
+_FUSE = "fuse"
+"""What the types of those file systems begin with whose folders may be of the moment at which they
+are looked at, as where an object store has none."""
 
 
 class StartChanges:
@@ -27,16 +33,18 @@ class StartChanges:
     a change, and one that runs ahead makes one of what came shortly before the start.
     """
 
-    def __init__(self, began: float | None) -> None:
+    def __init__(self, began: float | None, text: Text = text) -> None:
         self._began = began
+        self._text = text
         self._folders: dict[Path, float] = {}
+        """When the newest link on the way to a folder was made."""
 
     def describe(self, path: Path, *, entries: bool = False) -> str | None:
         """That the file or folder at `path`, or a link on the way to it, changed, and when.
 
         A file counts as changed by its content, its mode, or a move into its place; a folder, with
-        `entries`, by a move of its own and by what came into it or left it. None for what did not
-        change, and for what is not there.
+        `entries`, by a move of its own and by what came into it or left it, except on FUSE. None
+        for what did not change, and for what is not there.
         """
         if self._began is None:
             return None
@@ -55,8 +63,18 @@ class StartChanges:
 
     def _find_newest(self, path: Path, *, entries: bool) -> float:
         found = path.stat()
-        own = found.st_ctime if entries or not stat.S_ISDIR(found.st_mode) else 0.0
+        is_told = not stat.S_ISDIR(found.st_mode) or (entries and not self._is_fuse(found.st_dev))
+        own = found.st_ctime if is_told else 0.0
         return max(own, self._find_newest_link(Path(os.path.abspath(path)), _MOST_LINKS))
+
+    def _is_fuse(self, device: int) -> bool:
+        wanted = f"{os.major(device)}:{os.minor(device)}"
+        for line in (self._text(_MOUNTS) or "").splitlines():
+            # `36 35 0:52 / /models rw - fuse.rclone remote: rw`, see proc_pid_mountinfo(5).
+            about, _, kind = line.partition(" - ")
+            if about.split()[2:3] == [wanted]:
+                return kind.startswith(_FUSE)
+        return False
 
     def _find_newest_link(self, path: Path, most: int) -> float:
         """When the newest link on the way to `path` was made; 0 where there is none."""

@@ -76,6 +76,20 @@ def test_a_file_that_was_taken_away_has_changed_its_folder(weights: Path) -> Non
     assert changes.describe(weights) is None
 
 
+@pytest.mark.parametrize(
+    ("kind", "is_told"),
+    [("fuse.rclone remote: rw", False), ("fuseblk /dev/sdb rw", False), ("ext4 /dev/sda rw", True)],
+)
+def test_the_age_of_a_folder_says_nothing_on_fuse(weights: Path, kind: str, is_told: bool) -> None:
+    device = weights.stat().st_dev
+    place = f"{os.major(device)}:{os.minor(device)}"
+    mounts = f"\n1 2\n30 1 999:9 / / rw - fuse x rw\n36 30 {place} / /m rw shared:1 - {kind}\n"
+    changes = StartChanges(0.0, lambda path: mounts if "mountinfo" in path else None)
+    assert bool(changes.describe(weights.parent, entries=True)) is is_told
+    assert changes.describe(weights)
+    assert StartChanges(0.0, lambda path: None).describe(weights.parent, entries=True)
+
+
 @pytest.mark.parametrize("way", ["current", "by-name"])
 def test_a_link_on_the_way_that_leads_elsewhere_has_changed(weights: Path, way: str) -> None:
     models = weights.parent.parent
