@@ -30,6 +30,9 @@ _ECHOES = (
 )
 """What one process says because another one failed."""
 
+_KILLED = re.compile(r"Failed core proc\(s\): \{[^}]*?'([\w-]{1,60})': -(\d{1,3})\b")
+"""In one of them, of a core that had no time to say anything: its name, and the signal."""
+
 _SAYS_LITTLE = ("KeyError", "AttributeError", "IndexError", "StopIteration", "TypeError")
 """As a cause these are an accident of code; what was raised from them tells more."""
 
@@ -98,14 +101,21 @@ def _find_reason(log: str, exit_code: int | None, hide: Mask) -> str:
     for line in reversed(lines):
         if usage := _USAGE.match(line):
             return _brief(hide(usage.group(1).strip()))
-    raised = [r for r in _tracebacks(lines, hide) if not _echo(r.message)]
-    if raised:
+    found = list(_tracebacks(lines, hide))
+    if raised := [r for r in found if not _echo(r.message)]:
         return _describe(_root(max(raised, key=lambda r: r.at)))
-    if exit_code == -signal.SIGKILL:
-        return "it was killed by SIGKILL: perhaps the machine ran out of memory"
     if exit_code is not None and exit_code < 0:
-        return f"it was ended by {_name_signal(-exit_code)}"
+        return _describe_signal("it", -exit_code)
+    for one in found:
+        if killed := _KILLED.search(one.message):
+            return _describe_signal(killed[1], int(killed[2]))
     return _last_words(lines, exit_code, hide)
+
+
+def _describe_signal(process: str, number: int) -> str:
+    if number == signal.SIGKILL:
+        return f"{process} was killed by SIGKILL: perhaps the machine ran out of memory"
+    return f"{process} was ended by {_name_signal(number)}"
 
 
 def _name_signal(number: int) -> str:

@@ -88,6 +88,31 @@ def test_an_engine_that_was_killed_says_so() -> None:
     assert find_reason("", -40) == "it was ended by signal 40"
 
 
+KILLED = (
+    "(APIServer pid=7) Traceback (most recent call last):\n"
+    '(APIServer pid=7)   File "/v/utils.py", line 1432, in wait\n'
+    "(APIServer pid=7) RuntimeError: Engine core initialization failed. See root cause above. "
+    "Failed core proc(s): {%s}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("cores", "reason"),
+    [
+        (
+            "'EngineCore': -9",
+            "EngineCore was killed by SIGKILL: perhaps the machine ran out of memory",
+        ),
+        ("'EngineCore_DP0': 0, 'EngineCore_DP1': -11", "EngineCore_DP1 was ended by SIGSEGV"),
+        ("'EngineCore': -99", "EngineCore was ended by signal 99"),
+        ("'EngineCore': 1", "it ended with exit code 1 after: "),
+        ("", "it ended with exit code 1 after: "),
+    ],
+)
+def test_a_core_that_was_killed_while_it_loaded_is_named(cores: str, reason: str) -> None:
+    assert find_reason(f"INFO 01-01 00:00:00 [a.py:1] hi\n{KILLED % cores}", 1).startswith(reason)
+
+
 @pytest.mark.parametrize("said", ["Worker failed with error '", "Repo id must be in the form "])
 def test_a_line_of_a_megabyte_is_read_in_no_time(said: str) -> None:
     trace = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\nValueError: '
