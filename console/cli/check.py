@@ -30,11 +30,11 @@ from specdeck.console.cli.check_arguments import (
 )
 from specdeck.console.cli.check_context import open_scratch_checks, open_user_checks
 from specdeck.console.cli.common import open_user_store, until_signal, write_or_log
+from specdeck.console.cli.earlier_report import withdraw, withdraw_on_error
 from specdeck.console.cli.engines import Access, access, require_vllm
 from specdeck.console.cli.gauges_file import GaugesFile
 from specdeck.console.cli.operator import find_operator
 from specdeck.console.cli.output import draw_over, emit, log, print_lines, print_verdict
-from specdeck.console.cli.output_file import withdraw, withdraw_on_error
 from specdeck.console.cli.print_queue import work_beside_output
 from specdeck.console.cli.run import start_reference_engine
 from specdeck.console.cli.set import Narrator, request_change

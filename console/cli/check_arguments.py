@@ -11,7 +11,7 @@ import click
 
 from specdeck.console.cli.common import Finite, Whole, metrics_address_option
 from specdeck.console.cli.engines import Access, access, key_option, token_option
-from specdeck.console.cli.output_file import OutputFile
+from specdeck.console.cli.file_options import OutputFile
 from specdeck.engine.divergence import report
 from specdeck.engine.divergence.prompts import BUNDLED, MOST, PromptSet
 from specdeck.engine.divergence.sampled import Sampling

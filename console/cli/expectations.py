@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Self
 import click
 
 from specdeck.console.cli.engines import Access, access
+from specdeck.console.cli.file_options import NamedFile
 from specdeck.console.cli.output import log
-from specdeck.console.cli.output_file import NamedFile
 from specdeck.engine.launch.registry import Registry
 from specdeck.engine.paths import locations
 

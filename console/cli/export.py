@@ -12,8 +12,8 @@ import click
 
 from specdeck.console.cli.common import black_box_folder
 from specdeck.console.cli.engines import access
+from specdeck.console.cli.file_options import OutputFile
 from specdeck.console.cli.output import log, print_lines
-from specdeck.console.cli.output_file import OutputFile
 from specdeck.console.cli.span import read_span
 from specdeck.engine.blackbox.folder import open_history
 from specdeck.engine.blackbox.history import History

@@ -15,9 +15,9 @@ import click
 from specdeck.console.cli.common import Whole, metrics_address_option, until_signal
 from specdeck.console.cli.engines import Access, access, key_option
 from specdeck.console.cli.expectations import Expectations, open_fingerprints, webhook_option
+from specdeck.console.cli.file_options import OutputFile
 from specdeck.console.cli.gauges_file import GaugesFile
 from specdeck.console.cli.output import emit, log, print_lines, print_verdict
-from specdeck.console.cli.output_file import OutputFile
 from specdeck.console.cli.print_queue import work_beside_output
 from specdeck.engine.client import event_loop
 from specdeck.engine.client.address import LOOPBACK

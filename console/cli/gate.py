@@ -15,9 +15,10 @@ import click
 from specdeck.console.cli.check import CODES, Ticker, log_waiting, open_arms, open_check_store
 from specdeck.console.cli.check_arguments import COUNT, CheckArguments, Share
 from specdeck.console.cli.common import Finite, Whole, until_signal, write_or_log
+from specdeck.console.cli.earlier_report import withdraw_on_error
 from specdeck.console.cli.engines import access, key_option
+from specdeck.console.cli.file_options import OutputFile
 from specdeck.console.cli.output import log, print_verdict
-from specdeck.console.cli.output_file import OutputFile, withdraw_on_error
 from specdeck.engine.client import event_loop
 from specdeck.engine.divergence.baseline import Baseline, read_baseline, write_baseline
 from specdeck.engine.divergence.gate_report import gate_junit, gate_lines, gate_markdown

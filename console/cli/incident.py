@@ -16,8 +16,8 @@ import click
 
 from specdeck.console.cli.common import black_box_folder, until_signal
 from specdeck.console.cli.engines import Access, access, key_option, token_option
+from specdeck.console.cli.file_options import OutputFile
 from specdeck.console.cli.output import draw_over, emit, log, print_lines
-from specdeck.console.cli.output_file import OutputFile
 from specdeck.console.cli.span import read_span
 from specdeck.console.state.incident_files import IncidentFile
 from specdeck.engine.blackbox.falls import name_figure

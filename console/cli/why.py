@@ -14,8 +14,8 @@ import click
 
 from specdeck.console.cli.common import black_box_folder, until_signal
 from specdeck.console.cli.engines import Access, access, key_option, require_vllm
+from specdeck.console.cli.file_options import NamedFile, OutputFile
 from specdeck.console.cli.output import draw_over, log, print_verdict
-from specdeck.console.cli.output_file import NamedFile, OutputFile
 from specdeck.console.cli.span import read_span
 from specdeck.engine.blackbox.folder import open_history
 from specdeck.engine.client import event_loop

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 import pytest
 
+from specdeck.console.cli.file_options import NamedFile, OutputFile
 from specdeck.console.cli.main import COMMANDS, group, outcome
-from specdeck.console.cli.output_file import NamedFile, OutputFile
 
 READ = {"config", "against", "pin", "token_file"}
 """Parameters with a file to read."""
