@@ -16,7 +16,7 @@ from specdeck.engine.client.address import is_local
 from specdeck.engine.client.engine_client import EngineClient
 from specdeck.engine.client.token import TOKEN_REMEDY
 from specdeck.engine.config.loader import load as load_config
-from specdeck.engine.errors import ConfigError, EngineError, Unauthorized
+from specdeck.engine.errors import ConfigError, EngineError, Unauthorized, Unreachable
 from specdeck.engine.launch.machine import inspect_machine
 from specdeck.engine.launch.preflight import Finding, build_findings, findings
 from specdeck.engine.paths import HOME_VARIABLE, Locations, locations
@@ -164,7 +164,7 @@ async def _ask(client: EngineClient) -> list[Finding]:
         found.append(Finding("ok", "models", models or "none"))
         found += await _check_exposure(client)
         state = await client.state()
-    except Unauthorized:
+    except (Unauthorized, Unreachable):  # such as an API server whose engine core hangs
         raise
     except EngineError as error:
         return [*found, Finding("warning", "control", str(error), error.remedy)]

@@ -28,11 +28,13 @@ _NUMBERS = (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGQUIT)
 def exit_at_signals() -> None:
     """Has a signal end the process at once: there is nothing to tidy up, or nothing any more.
 
-    An exception would be lost in an import, or shown. What nohup ignores stays ignored.
+    An exception would be lost in an import, or shown. What nohup ignores stays ignored. What the
+    parent blocks, as one that forks within a thread may, would never arrive: it is let through.
     """
     for number in _NUMBERS:
         if _signal.getsignal(number) != _signal.SIG_IGN:
             _signal.signal(number, lambda *_: os._exit(INTERRUPTED))
+    _signal.pthread_sigmask(_signal.SIG_UNBLOCK, _NUMBERS)
 
 
 def require_clock(wall: Callable[[], float] = time.time) -> None:

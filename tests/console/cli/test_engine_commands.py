@@ -22,6 +22,8 @@ from specdeck.console.cli.common import until_signal
 from specdeck.console.cli.engines import Access
 from specdeck.console.cli.main import outcome
 from specdeck.console.cli.operator import find_operator
+from specdeck.engine.client.engine_client import EngineClient
+from specdeck.engine.errors import NoReply
 from specdeck.engine.operations.check import Trip
 from specdeck.engine.protocol.messages import PREFIX, TOKEN_HEADER, Capability
 from specdeck.engine.protocol.tuning import BreakerTuning, TrialTuning, Tuning
@@ -538,6 +540,17 @@ def test_doctor_says_when_the_plugin_is_missing(engine: HttpEngine, capsys: Capt
     found = {one["name"]: one for one in json.loads(capsys.readouterr().out)}
     assert found["control"]["level"] == "warning"
     assert "plugin" in found["control"]["message"]
+
+
+def test_doctor_fails_where_the_engine_behind_the_api_server_does_not_answer(
+    engine: HttpEngine, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hang(self: EngineClient) -> None:
+        raise NoReply(f"{self.url} does not answer within 5 s")
+
+    monkeypatch.setattr(EngineClient, "state", hang)
+    assert outcome(["doctor", engine.url]) == 3
+    assert "does not answer within 5 s" in capsys.readouterr().err
 
 
 def test_doctor_warns_where_a_web_page_can_read_an_engine_without_a_key(

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+
 import pytest
 
-from specdeck.console.cli.first_and_last import require_clock
+from specdeck.console.cli.first_and_last import INTERRUPTED, require_clock
+
+WAITS_BLOCKED = """
+import signal
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+from specdeck.console.cli.first_and_last import exit_at_signals
+exit_at_signals()
+print("ready", flush=True)
+signal.sigtimedwait((), 60)
+"""
 
 
 def test_a_clock_that_python_cannot_tell_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
@@ -17,3 +30,11 @@ def test_a_clock_that_python_cannot_tell_is_one_line(capfd: pytest.CaptureFixtur
     said = "specdeck: the clock of this machine is beyond the year 2262: set it\n"
     assert capfd.readouterr() == ("", said)
     require_clock()
+
+
+def test_a_signal_that_the_parent_blocks_ends_the_command() -> None:
+    with subprocess.Popen([sys.executable, "-c", WAITS_BLOCKED], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == INTERRUPTED
