@@ -74,7 +74,7 @@ _LEAST_SLOWER: Final = 0.1
 """Of what it was, by which the speed fell with acceptance."""
 _ASIDE_S: Final = REACH_S
 """Seconds before and after a fall that is not the first one that are told."""
-_ELSEWHERE: Final = "specdeck did not start the engine on this machine: they are on its host"
+_ELSEWHERE: Final = "specdeck runs no such engine on this machine: they are where it was started"
 _SETTLED_S: Final = 60.0
 """Before a fall: what was set earlier than that was in force when all was well."""
 _BEFORE_S: Final = 600.0

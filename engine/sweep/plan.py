@@ -135,9 +135,10 @@ def refuse(state: EngineState, plan: Plan) -> None:
             f"num_speculative_tokens: {plan.ks[-1]}",
         )
     if state.lease is not None or state.trial is not None:
-        who = state.last_change.who if state.last_change else "somebody"
+        last = state.last_change
+        leased = "a change under a lease" if last is None else f"{last.who}'s change under a lease"
         raise Conflict(
-            f"a trial or another sweep is running, by {who}", remedy="wait for its end, or undo it"
+            f"{state.mover or leased} is in force", remedy="wait for its end, or undo it"
         )
     if state.breaker != "closed" and state.policy == "fixed":  # one of a policy ends with it
         why = f": {state.policy_reason}" if state.policy_reason else ""

@@ -332,7 +332,7 @@ def test_the_console_writes_into_a_folder(known: Path, tmp_path: Path) -> None:
     found = asyncio.run(write_around(URL, tmp_path, (START - 1200.0, None), said.append))
     path = found.path
     assert found.left_out is not None
-    assert "config.yaml, engine.log: specdeck did not start the engine" in found.left_out
+    assert "config.yaml, engine.log: specdeck runs no such engine" in found.left_out
     assert path.parent == tmp_path
     assert path.name.startswith("incident-")
     assert "recording.db" in members(path)

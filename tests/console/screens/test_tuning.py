@@ -313,7 +313,7 @@ async def test_a_sweep_that_never_began_was_not_stopped(tuned: MakeTuned) -> Non
     asked.states = [replace(asked.states[0], lease=Lease(9.0, 5, "speculate"))]
     async with run(app) as pilot:
         await press(pilot, "w")
-        assert said(app)[-1].startswith("no sweep: a trial or another sweep is running")
+        assert said(app)[-1].startswith("no sweep: a change under a lease is in force")
 
 
 def test_time_saved_in_the_hour_alone_is_told_once() -> None:

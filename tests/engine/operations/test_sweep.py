@@ -147,8 +147,8 @@ async def test_an_audit_log_that_cannot_be_written_stops_no_sweep(make: Make) ->
 @pytest.mark.parametrize(
     ("found", "error", "words"),
     [
-        ({"lease": Lease(8.0, 5, "speculate")}, Conflict, "a trial or another sweep is running"),
-        ({"trial": "baseline"}, Conflict, "a trial or another sweep is running"),
+        ({"lease": Lease(8.0, 5, "speculate")}, Conflict, "a change under a lease is in force"),
+        ({"trial": "baseline"}, Conflict, "a trial is in force"),
         ({"k_max": 2}, Unsupported, "k=3 is above k_max=2"),
         ({"k_max": 0}, Unsupported, "does not speculate"),
         (
