@@ -37,7 +37,8 @@ def port_refusal(host: str, port: int) -> str | None:
             # Without listening: two that try it at the same moment would refuse each other.
             listener.bind(address)
         except OSError as error:
-            return (error.strerror or str(error)).lower() + _holder(port)
+            why = (error.strerror or str(error)).lower()
+            return why + _holder(port) if error.errno == errno.EADDRINUSE else why
     return None
 
 
