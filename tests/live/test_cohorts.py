@@ -67,18 +67,19 @@ async def mixed_traffic(driver: Driver, prompts: Prompts) -> None:
         abort(driver, prompts[4]),
         abort(driver, prompts[5]),
     )
-    await driver.until(lambda state: state["running"] > 3)
-    for change in ({"k": 2}, {"mode": "target-only", "fallback": "cold"}, {"mode": "speculate"},
-                   {"k": 8}):  # fmt: skip
-        await driver.put(**change)  # leaving cold preempts what runs
-        found = await cohorts_of(driver)
-        # At one moment, with most of the requests under way.
-        assert found.sum_finished().drafts + found.unfinished.drafts == found.drafts
-        for name in ("drafted_per_position", "accepted_per_position"):
-            parts = zip(
-                getattr(found.sum_finished(), name), getattr(found.unfinished, name), strict=True
-            )
-            assert tuple(map(sum, parts)) == getattr(found, name)
+    # The streams outlast `work`, so that every change meets requests on a slow machine too.
+    async with driver.streams(prompts):
+        await driver.until(lambda state: state["running"] > 3)
+        for change in ({"k": 2}, {"mode": "target-only", "fallback": "cold"}, {"mode": "speculate"},
+                       {"k": 8}):  # fmt: skip
+            await driver.put(**change)  # leaving cold preempts what runs
+            found = await cohorts_of(driver)
+            # At one moment, with most of the requests under way.
+            done, under_way = found.sum_finished(), found.unfinished
+            assert done.drafts + under_way.drafts == found.drafts
+            for name in ("drafted_per_position", "accepted_per_position"):
+                parts = zip(getattr(done, name), getattr(under_way, name), strict=True)
+                assert tuple(map(sum, parts)) == getattr(found, name)
     await work
     await until_idle(driver)
 
@@ -87,7 +88,7 @@ async def test_cells_add_up_to_vllms_counters_with_aborted_and_preempted_request
     driver: Driver, prompts: Prompts
 ) -> None:
     await mixed_traffic(driver, prompts)
-    counters, found = await driver.counters(), await cohorts_of(driver)
+    counters, found = await driver.settled_counters(), await cohorts_of(driver)
     finished = found.sum_finished()
     assert counters["drafts"] > 0
     assert counters["preemptions"] > 0
