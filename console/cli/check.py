@@ -332,7 +332,9 @@ async def _require_token(asked: CheckArguments) -> None:
     client = asked.serving().client()
     try:
         if client.token() is None:
-            raise Unauthorized("--trip requires the engine's admin token", remedy=TOKEN_REMEDY)
+            raise Unauthorized(
+                "--trip requires the engine's admin token, and there is none", remedy=TOKEN_REMEDY
+            )
     finally:
         await client.close()
 

@@ -178,6 +178,6 @@ async def _ask(client: EngineClient) -> list[Finding]:
             found.append(Finding("notice", one.name, one.reason or "no", one.remedy))
     if client.token() is None:
         found.append(
-            Finding("notice", "token", "this is read-only without the admin token", TOKEN_REMEDY)
+            Finding("notice", "token", "without the admin token this is read-only", TOKEN_REMEDY)
         )
     return found

@@ -207,7 +207,9 @@ class EngineClient:
         self.guard()
         token = self.token()
         if token is None:
-            raise Unauthorized(f"{what} requires the engine's admin token", remedy=TOKEN_REMEDY)
+            raise Unauthorized(
+                f"{what} requires the engine's admin token, and there is none", remedy=TOKEN_REMEDY
+            )
         try:
             yield {TOKEN_HEADER: token.reveal()}
         except Unauthorized:

@@ -373,10 +373,11 @@ def _refuse_key(url: str, body: dict[str, Any] | None, *, keyed: bool) -> Unauth
         )
     if keyed:
         return Unauthorized(
-            f"{url} refuses this API key", remedy="check the variable that --api-key-env names"
+            f"the API key is not the one of {url}",
+            remedy="check the variable that is named by --api-key-env",
         )
     return Unauthorized(
-        f"{url} requires an API key",
+        f"{url} requires an API key, and none was given",
         remedy="name the environment variable that holds it with --api-key-env",
     )
 

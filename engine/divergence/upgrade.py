@@ -33,6 +33,9 @@ _TRACE = 0.5
 """Tokens that a block without any stands for: fewer than any other has."""
 _MOST_LOG = 700.0
 """Beyond it a ratio is no number that a computer has."""
+_SAME_LENGTH = 0.9
+"""Of the tokens of a block's answers, or the inverse: texts that differ end sooner or later by
+chance, in blocks of several by less on average."""
 _MODELS = ("model.target.", "model.tokenizer.")
 """Facts without which answers are another model's."""
 _SAME_MODEL = 0.5
@@ -127,7 +130,7 @@ def compare_with_baseline(
         _acceptance(before.blocks, now.blocks, limits.acceptance),
         _speed(paired or before.blocks, now.blocks, limits.speed, interleaved=paired is not None),
         name,
-        _answers(before.answers, now.answers),
+        _answers(before, now),
         *_measurement(doubts),
     )
     return Gate(before, now, lines, against, changed)
@@ -139,6 +142,9 @@ def _divergence(before: CheckSummary, now: CheckSummary) -> Line:
 
 
 def _structure(before: StructureCounts, now: StructureCounts) -> Line:
+    if not now.prompts and before.prompts:
+        none = f"none of the {format_count(before.prompts, 'prompt')} that require one is answered"
+        return Line("structure", "inconclusive", none)
     if not now.prompts:
         return Line("structure", "pass", "no prompt requires one")
     said = (
@@ -416,14 +422,35 @@ def _knows_model(seen: Fingerprint) -> bool:
     )
 
 
-def _answers(before: Mapping[str, str], now: Mapping[str, str]) -> Line:
-    """How many answers differ from the baseline: shown, and judged by nothing."""
-    share, common = _share_of_others(before, now), len(before.keys() & now.keys())
+def _answers(before: Baseline, now: Baseline) -> Line:
+    """Whether the prompts are still answered, and at such length.
+
+    Another answer is no fault by itself, but one cut short is not the work that was asked for.
+    """
+    share, common = _share_of_others(before.answers, now.answers), before.answers.keys()
+    if missing := len(common - now.answers.keys()):
+        of = format_count(len(common), "prompt")
+        said = f"{missing} of {of} that the baseline's engine answered are refused now"
+        return Line("answers", "fail", said, after=share)
     if share is None:
         return Line("answers", "pass", "no prompt in common with the baseline")
-    others = round(share * common)
-    said = f"{others} of {common} differ from the baseline, which is no fault by itself"
-    return Line("answers", "pass", said, after=share)
+    said = f"{round(share * len(common))} of {len(common)} differ from the baseline"
+    if (lengths := _find_other_lengths(before.blocks, now.blocks)) is not None:
+        return Line("answers", "inconclusive", f"{said}, and {lengths}", after=share)
+    return Line("answers", "pass", f"{said}, which is no fault by itself", after=share)
+
+
+def _find_other_lengths(before: Sequence[Block], now: Sequence[Block]) -> str | None:
+    """How answers are surely shorter or longer by more than `_SAME_LENGTH`: an engine that caps
+    them, or misses their end, does other work. None where they are not, or nothing is sure."""
+    pairs = [(a.tokens, b.tokens) for a, b in _pairs(before, now) if a.tokens and b.tokens]
+    if len(pairs) < _FEWEST:
+        return None
+    low, high = mean_bounds([math.log(b / a) for a, b in pairs])
+    if low <= -math.log(_SAME_LENGTH) and high >= math.log(_SAME_LENGTH):
+        return None
+    old, new = (sum(pair[side] for pair in pairs) for side in (0, 1))
+    return f"they have {new} tokens where they had {old}: that is other work"
 
 
 def _measurement(doubts: Sequence[Doubt]) -> Iterator[Line]:

@@ -319,7 +319,9 @@ def _exposure(config: Config, environment: Mapping[str, str]) -> Iterator[Findin
         return
     host = config.host or "127.0.0.1"
     if not _is_loopback(host):
-        message = f"{host} without an API key: whoever reaches this machine can use the engine"
+        message = (
+            f"no API key is asked for on {host}, where others than this machine reach the engine"
+        )
         remedy = f"set {KEY_VARIABLE}, or leave host out"
         yield Finding("warning", "host", message, remedy, config.place("host"))
     if "*" in (config.engine_args.get("allowed_origins") or ()):

@@ -596,5 +596,5 @@ def test_doctor_masks_none_of_its_own_words(
     monkeypatch.delenv("SPECDECK_ADMIN_TOKEN", raising=False)
     assert outcome(["doctor", engine.url]) == 0
     said = capsys.readouterr().out
-    assert "token: this is read-only without the admin token: set SPECDECK_ADMIN_TOKEN" in said
+    assert "token: without the admin token this is read-only: set SPECDECK_ADMIN_TOKEN" in said
     assert "***" not in said

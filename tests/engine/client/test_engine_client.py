@@ -25,6 +25,7 @@ from specdeck.engine.errors import (
     Unsupported,
     UsageError,
 )
+from specdeck.engine.incident.redaction import Redactor
 from specdeck.engine.protocol.calibration import StepShape
 from specdeck.engine.protocol.messages import TOKEN_HEADER, AppliedChange, Change, EngineState
 
@@ -302,8 +303,15 @@ async def test_a_page_that_is_refused_is_named(
 
 
 async def test_a_key_that_is_refused_is_not_asked_for_again() -> None:
-    with pytest.raises(Unauthorized, match="refuses this API key"):
+    with pytest.raises(Unauthorized, match="the API key is not the one of"):
         await of(always(401, {"error": "Unauthorized"}), api_key="wrong").state()
+
+
+@pytest.mark.parametrize("api_key", [None, "wrong"])
+async def test_what_is_said_of_a_key_is_not_taken_for_one(api_key: str | None) -> None:
+    with pytest.raises(Unauthorized) as raised:
+        await of(always(401, {"error": "Unauthorized"}), api_key=api_key).state()
+    assert Redactor().hide(raised.value.line()) == raised.value.line()
 
 
 async def test_an_engine_without_the_plugin_says_how_to_get_it() -> None:

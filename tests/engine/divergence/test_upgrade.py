@@ -334,6 +334,38 @@ def test_other_facts_and_other_answers_are_told_and_no_fault() -> None:
     assert line(found, "answers").after == 0.5
 
 
+def test_a_prompt_that_is_refused_now_is_a_loss() -> None:
+    found = gate(baseline(answers={"a": "1"}))
+    assert found.word == "fail"
+    assert line(found, "answers").said == (
+        "1 of 2 prompts that the baseline's engine answered are refused now"
+    )
+    assert line(gate(baseline(answers={})), "answers").word == "fail"
+    assert gate(baseline(), baseline(answers={"a": "1"})).word == "pass"  # one more than before
+
+
+@pytest.mark.parametrize(
+    ("share", "word"),
+    [(0.1, "inconclusive"), (0.96, "pass"), (1.04, "pass"), (2.0, "inconclusive")],
+)
+def test_answers_of_another_length_are_other_work(share: float, word: str) -> None:
+    # As fast and as well drafted as before, but cut, or without an end.
+    found = gate(baseline(blocks=tuple(
+        replace(one, tokens=round(one.tokens * share), seconds=one.seconds * share)
+        for one in blocks(seed=2)
+    )))  # fmt: skip
+    assert found.word == line(found, "answers").word == word
+    assert (" that is other work" in line(found, "answers").said) == (word == "inconclusive")
+
+
+def test_structures_that_nobody_answered_are_not_said_to_be_missing() -> None:
+    before = baseline(check=replace(CHECK, structured=StructureCounts(2)))
+    found = line(gate(baseline(), before), "structure")
+    assert (found.word, found.said) == (
+        "inconclusive", "none of the 2 prompts that require one is answered",
+    )  # fmt: skip
+
+
 def test_the_reports_say_the_same() -> None:
     data = gate(baseline(blocks=blocks(0.8, seed=2))).as_json()
     assert json.loads(json.dumps(data)) == data

@@ -15,6 +15,7 @@ from specdeck.engine.config.config import Config
 from specdeck.engine.config.loader import load
 from specdeck.engine.config.vllm_args import Unread
 from specdeck.engine.errors import ConfigErrors, Place
+from specdeck.engine.incident.redaction import Redactor
 from specdeck.engine.launch.machine import (
     Build,
     Gpu,
@@ -329,6 +330,8 @@ def test_an_engine_without_a_key_that_others_can_read_is_warned_of(
             "warning",
             Place(tmp_path / "c.yaml", 2, (name,)),
         )
+        # What is said of a key is not taken for one.
+        assert Redactor().hide(found[name].message) == found[name].message
     keyed = look(tmp_path, "model: org/name\n" + text, environment={"VLLM_API_KEY": "secret"})
     assert not {"host", "allowed_origins"} & set(keyed)
 
