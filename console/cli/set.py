@@ -177,6 +177,8 @@ async def _try(to: Access, client: EngineClient, narrator: Narrator) -> None:
 
 def _as_trial(change: Change, trial: float | None, *, detach: bool) -> Change:
     """The change as a judged trial; raises UsageError on options that do not go together."""
+    if change.breaker is not None and change.lease_s is not None:
+        raise UsageError("the breaker takes no lease", remedy="set it without --lease")
     if trial is None:
         if detach:
             raise UsageError("--detach requires --trial", remedy="give --trial S, or leave it out")

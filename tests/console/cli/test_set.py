@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.support.engine_state import engine_state
 
+from specdeck.console.cli.main import outcome
 from specdeck.console.cli.set import ChangeOutcome, Narrator, outcome_lines
 from specdeck.engine.errors import EngineError, SpecdeckError
 from specdeck.engine.operations.change import (
@@ -244,3 +245,17 @@ def test_a_trial_is_said_to_be_taken_back_only_where_it_was_begun(begun: bool, w
         narrator.take(ChangeApplied(TRIAL, APPLIED, 10.0, UNDO))
     narrator.stopped = TrialStopped("taken_back", 10.0)
     assert narrator.standing().startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--lease", "5"], "the breaker takes no lease: set it without --lease"),
+        (["--trial", "20"], "the breaker cannot be put on trial: set it without --trial"),
+    ],
+)
+def test_a_breaker_is_set_until_it_is_set_again(
+    options: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert outcome(["set", "127.0.0.1:9", "breaker=open", *options]) == 2
+    assert words in capsys.readouterr().err
