@@ -59,17 +59,33 @@ class Block:
     """Tokens drafted for the answers, by their own word."""
     accepted_per_position: tuple[Annotated[float, _POSITIVE], ...] | None = None
     """Of `accepted`, those that were the first of their draft, the second, and so on."""
+    prompt: Annotated[float, _POSITIVE] | None = None
+    """Tokens of prompts by the engine's counter."""
+    own_prompt: Annotated[float, _POSITIVE] | None = None
+    """Those of the prompts that were asked, by the answers' word."""
+    left: Annotated[int, _POSITIVE] | None = None
+    """Requests that the engine still had when all of these were answered."""
 
     @property
     def is_shared(self) -> bool:
         """Whether the engine served others meanwhile, as far as anything tells.
 
+        Who asks for a token of a long prompt leaves no trace in what is generated or drafted, and
+        who gives up while it is computed none in any counter.
+
         >>> Block(100, 1.0, generated=100.0).is_shared, Block(100, 1.0, generated=300.0).is_shared
         (False, True)
         >>> Block(100, 1.0, drafted=400.0, own_drafted=50.0).is_shared, Block(100, 1.0).is_shared
         (True, False)
+        >>> Block(9, 1.0, prompt=900.0, own_prompt=300.0).is_shared, Block(9, 1.0, left=1).is_shared
+        (True, True)
         """
-        return _exceeds(self.generated, self.tokens) or _exceeds(self.drafted, self.own_drafted)
+        return (
+            _exceeds(self.generated, self.tokens)
+            or _exceeds(self.drafted, self.own_drafted)
+            or _exceeds(self.prompt, self.own_prompt)
+            or bool(self.left)
+        )
 
 
 def _exceeds(counted: float | None, own: float | None) -> bool:

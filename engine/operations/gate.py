@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 ROUNDS = 2
 """Times that all prompts are asked for their speed."""
+_IDLE_TRIES, _IDLE_PAUSE_S = 3, 0.3
+"""An engine is still at the step of a request that is answered, or was given up, for as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,11 +261,27 @@ class _Sums:
         """Notes whether its knobs stand, and its breaker: one may be back before the end.
 
         A breaker that opened by itself moves no version, and its probes draft in every block.
+        What it still serves after a block is somebody else's, and was in the block's way.
         """
-        if self.changed is None and self.state is not None:
+        if self.state is None:
+            return
+        now = await self._fetch_idle()
+        if now is None:
+            return
+        if self.changed is None:
+            self.changed = doubt_changes(self.pair.arms[0].url, self.state, now)
+        if self.blocks and self.blocks[-1].left is None:
+            left = now.running + now.waiting
+            self.blocks[-1] = replace(self.blocks[-1], left=left)
+
+    async def _fetch_idle(self) -> EngineState | None:
+        """Its state, once nothing is running or the time for that is over."""
+        for tries in range(_IDLE_TRIES + 1):
             now = await self.pair.fetch_state()
-            if now is not None:
-                self.changed = doubt_changes(self.pair.arms[0].url, self.state, now)
+            if now is None or not now.running + now.waiting or tries == _IDLE_TRIES:
+                break
+            await asyncio.sleep(_IDLE_PAUSE_S)
+        return now
 
 
 async def _ask_block(pair: ArmPair, block: Sequence[Prompt], clock: Callable[[], float]) -> _Asked:
@@ -277,15 +295,21 @@ async def _ask_block(pair: ArmPair, block: Sequence[Prompt], clock: Callable[[],
     if before is not None and after is not None:
         rises = {
             n: _rise(getattr(before, n), getattr(after, n))
-            for n in ("drafts", "drafted", "accepted", "generated")
+            for n in ("drafts", "drafted", "accepted", "generated", "prompt")
         }
         places = _rises(before.accepted_per_position, after.accepted_per_position)
     drafted = [answer.drafted for _, answer in answers if answer.drafted is not None]
     own = sum(drafted) if len(drafted) == len(answers) else None
+    lengths = [len(answer.prompt_ids) for _, answer in answers if answer.prompt_ids is not None]
+    # Of one that is refused nothing is computed.
+    own_prompt = sum(lengths) if len(lengths) == len(answers) else None
     tokens = sum(len(answer.token_ids) for _, answer in answers)
     digests = {hash_prompt(prompt): digest_tokens(answer.token_ids) for prompt, answer in answers}
     empty = sum(not answer.token_ids for _, answer in answers)
-    measured = Block(tokens, seconds, **rises, own_drafted=own, accepted_per_position=places)
+    measured = Block(
+        tokens, seconds, **rises, own_drafted=own, accepted_per_position=places,
+        own_prompt=own_prompt,
+    )  # fmt: skip
     return _Asked(measured, digests, len(block), len(answers), empty)
 
 

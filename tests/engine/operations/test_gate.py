@@ -187,6 +187,10 @@ class Turncoat(CompletionEngine):
     """The same of tokens that are drafted."""
     drafted: int = 0
     """For others."""
+    prompt: int = 0
+    """Tokens of prompts, as its page counts them."""
+    prompt_of_others: int = 0
+    """The same of what somebody else asks between two looks."""
 
     def state(self) -> EngineState:
         started = 1.0 if self.instance == "old" else 2.0
@@ -200,6 +204,8 @@ class Turncoat(CompletionEngine):
         if self.empties_every and self.seen % self.empties_every == 0:
             body = {**body, "max_tokens": 0}
         self.generated += body["max_tokens"]
+        if isinstance(body.get("prompt"), str):
+            self.prompt += len(self._ids(body["prompt"]))
         return super()._answer(body)
 
     def _get(self, path: str) -> httpx.Response:
@@ -212,7 +218,9 @@ class Turncoat(CompletionEngine):
             line for line in found.text.splitlines() if "generation" not in line
             and "draft_tokens" not in line
         ]  # fmt: skip
+        self.prompt += self.prompt_of_others
         counters.append(f"vllm:generation_tokens_total {self.generated}")
+        counters.append(f"vllm:prompt_tokens_total {self.prompt}")
         looks = len(PAGES) - len(self.pages)
         counters.append(f"vllm:spec_decode_num_draft_tokens_total {50 * looks + self.drafted}")
         return httpx.Response(200, text="\n".join(counters) + "\n")
@@ -303,8 +311,16 @@ def draft_for_others(engine: Turncoat) -> None:
     engine.drafted_for_others = 100
 
 
+def compute_prompts_of_others(engine: Turncoat) -> None:
+    engine.prompt_of_others = 60
+
+
+def hold_request_of_others(engine: Turncoat) -> None:
+    engine.turned = {"waiting": 1}
+
+
 def serve_others_a_little(engine: Turncoat) -> None:
-    engine.others, engine.drafted_for_others = 2, 20
+    engine.others, engine.drafted_for_others, engine.prompt_of_others = 2, 20, 1
 
 
 def refuse_few(engine: Turncoat) -> None:
@@ -319,6 +335,7 @@ def refuse_few(engine: Turncoat) -> None:
         (refuse_half, "refused"), (empty_half, "empty"), (open_breaker, "changed"),
         (set_k, "changed"), (set_k_to_and_fro, "changed"), (stop_drafting, "changed"),
         (serve_others, "shared"), (draft_for_others, "shared"),
+        (compute_prompts_of_others, "shared"), (hold_request_of_others, "shared"),
     ],
 )  # fmt: skip
 async def test_an_engine_that_turns_while_it_is_measured_passes_no_gate(
