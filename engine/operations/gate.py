@@ -307,8 +307,8 @@ async def _ask_block(pair: ArmPair, block: Sequence[Prompt], clock: Callable[[],
     digests = {hash_prompt(prompt): digest_tokens(answer.token_ids) for prompt, answer in answers}
     empty = sum(not answer.token_ids for _, answer in answers)
     measured = Block(
-        tokens, seconds, **rises, own_drafted=own, accepted_per_position=places,
-        own_prompt=own_prompt,
+        tokens, seconds, rises.get("drafts"), rises.get("drafted"), rises.get("accepted"),
+        rises.get("generated"), own, places, rises.get("prompt"), own_prompt,
     )  # fmt: skip
     return _Asked(measured, digests, len(block), len(answers), empty)
 
