@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Final, Literal, Self, get_args
 
 from specdeck.engine.protocol.codec import OneOf, UnixTime, mend_text
+from specdeck.engine.text import oneline
 
 EventKind = Literal[
     "change", "policy", "breaker", "trial", "sweep", "lease", "restart", "down", "up", "control",
@@ -41,7 +42,7 @@ class BoxEvent:
     reason: str | None = None
 
     def shorten(self) -> Self:
-        """The same with texts no longer than an event's, and such as can be encoded."""
+        """The same with texts on one line, no longer than an event's, that any terminal shows."""
         return replace(
             self,
             text=_cut(self.text, LONGEST_TEXT),
@@ -53,5 +54,5 @@ class BoxEvent:
 
 
 def _cut(text: str, longest: int) -> str:
-    text = mend_text(text)
+    text = oneline(mend_text(text))
     return text if len(text) <= longest else f"{text[: longest - 1]}…"

@@ -158,6 +158,8 @@ def _is_secret(words: tuple[str, ...], at: int, kinds: frozenset[str]) -> bool:
         return (not after or after in _HOLDS_PASS) and _PASSES.isdisjoint(kinds)
     if word == "pw":
         return (not after or after in _HOLDS_PASS) and _POINTWISE.isdisjoint(kinds)
+    if (word == "headers" and "otlp" in kinds) or (before, word) == ("honeycomb", "team"):
+        return True  # what an exporter of traces shows itself with
     if word.endswith(("webhook", "webhooks")):
         return after != "env"  # who knows the URL may post to it; the name of a variable is none
     if word in ("key", "keys"):

@@ -253,8 +253,10 @@ KNOWN_BAD: tuple[KnownBad, ...] = (
         "adapters on a CPU",
         "warning",
         lambda s: s.build.kind == "cpu" and bool(s.arg("enable_lora")),
-        # Read in vLLM 0.32 and seen: lora_ops takes -1, "no adapter", for the last adapter's index.
-        "vLLM's CPU build serves requests without a LoRA adapter with one that is in their batch",
+        # Read in vLLM 0.32 and seen: lora_ops takes -1, "no adapter", for the last adapter's index,
+        # and add_lora_logits as many rows as are sampled, of a prompt's that are as many as tokens.
+        "vLLM's CPU build serves requests without a LoRA adapter with one that is in their batch, "
+        "and one with prompt_logprobs, which `specdeck check` and `gate` send, ends the engine",
         "leave enable_lora out, serve the adapter by an engine of its own, or use a GPU",
         ("enable_lora",),
     ),

@@ -291,7 +291,7 @@ class Calibration:
                 return made
         raise Conflict(
             "others ask the engine for so much that no dummy step is made",
-            remedy="close consoles that are attached to it, and try again",
+            remedy="let another calibration end, close attached consoles, and try again",
         )
 
     def _require_same(self, made: DummySteps, shape: StepShape) -> None:

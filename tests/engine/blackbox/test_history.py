@@ -394,3 +394,9 @@ def test_the_plugins_last_word_is_of_the_life_that_is_asked_for(tmp_path: Path) 
         assert find_k(start, start + 0.5) == 4
         assert find_k(start + 4, end) is None
         assert find_k(start, end, instance="c") is None
+
+
+def test_an_event_keeps_nothing_that_a_terminal_would_obey() -> None:
+    event = BoxEvent(START, "change", "k 5\n→ 3", reason="\x1b]0;title\x07tried\ud800").shorten()
+
+    assert (event.text, event.reason) == ("k 5 → 3", "·]0;title·tried\ufffd")

@@ -37,6 +37,7 @@ def test_a_credential_is_secret_however_it_is_spelt(name: str) -> None:
         *("passkey", "accountkey", "AccountKey", "masterkey", "basicauth", "pgpass", "PGPASS"),
         *("passwort", "kennwort", "contraseña", "psk", "wifi_psk", "GITHUBTOKEN", "idtoken"),
         *("bottoken", "awscreds", "userpwd", "pswd", "SharedAccessKey", "awsaccesskeyid", "pkey"),
+        *("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS", "x-honeycomb-team"),
     ],
 )
 def test_a_common_name_of_a_credential_is_known(name: str) -> None:
