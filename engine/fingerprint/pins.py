@@ -190,10 +190,14 @@ class PinFile:
     def read_if_changed(self) -> Pin | None:
         """The pin, and None where it is the one of the last look. Blocks: it reads files.
 
+        Where an engine of another name has its address by now, and no pin of its own, it is the
+        pin of the one before: whoever watches the address has pinned what answers there.
         Raises UsageError, once, for a file that is not a pin, and for none where one is required.
         """
         place = self._place()
         mark = _mark(place)
+        if mark is None and self._known is not None and (kept := _mark(self._known[0])) is not None:
+            place, mark = self._known[0], kept
         if self._known == (place, mark):
             return None
         self._known = (place, mark)

@@ -180,6 +180,26 @@ def test_a_pin_is_read_again_only_when_its_file_is_another_one(
     assert gone.fingerprint is None
 
 
+def test_an_address_keeps_its_pin_when_an_engine_of_another_name_without_one_takes_it(
+    tmp_path: Path, fingerprints: Any
+) -> None:
+    first, other = tmp_path / "first.json", tmp_path / "other.json"
+    place = first
+    pins = PinFile(lambda: place)
+    write_pin(fingerprints.seen(), first)
+    assert pins.read_if_changed() == Pin(first, read_pin(first))
+    place = other
+    assert pins.read_if_changed() is None
+    write_pin(fingerprints.seen(live__k=4), first)
+    assert pins.read_if_changed() == Pin(first, read_pin(first))
+    write_pin(fingerprints.seen(live__k=3), other)
+    assert pins.read_if_changed() == Pin(other, read_pin(other))
+    first.unlink()
+    assert pins.read_if_changed() is None
+    other.unlink()
+    assert pins.read_if_changed() == Pin(other, None)
+
+
 def test_a_file_that_is_no_pin_is_told_once(tmp_path: Path) -> None:
     place = tmp_path / "demo.json"
     place.write_text("{}")

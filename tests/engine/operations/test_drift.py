@@ -225,6 +225,18 @@ async def test_an_engine_without_a_pin_is_asked_for_nothing_where_names_are_not_
     assert engine.fetches == 1
 
 
+async def test_an_engine_of_another_name_at_the_address_is_a_drift_and_takes_no_pin_away(
+    engine: NamedEngine, place: Path
+) -> None:
+    now = place
+    write_pin(engine.found, place)
+    watcher = DriftWatcher(engine.fetch, PinFile(lambda: now))
+    await watcher.open()
+    now = place.with_name("other.json")
+    engine.found = fingerprint(live__k=5)
+    assert "drift from prod.json" in str(await lines(watcher, engine.reading(10)))
+
+
 async def test_a_pin_that_was_written_here_is_no_news(engine: NamedEngine, place: Path) -> None:
     watcher = watch(engine, place, is_pinned=False)
     await follow(watcher, engine.reading(0))
