@@ -14,7 +14,7 @@ from specdeck.engine.errors import SpecdeckError, UsageError
 from specdeck.engine.fingerprint.behaviour import Behaviour
 from specdeck.engine.fingerprint.compare import Comparison
 from specdeck.engine.fingerprint.fingerprint import Fingerprint
-from specdeck.engine.fingerprint.name import Layer
+from specdeck.engine.fingerprint.name import Layer, is_partial
 from specdeck.engine.fingerprint.name_check import DOUBTS, check_names
 from specdeck.engine.fingerprint.pins import PinFile, PinPlaces, write_pin
 from specdeck.engine.fingerprint.query import (
@@ -88,9 +88,11 @@ class NameVerification:
 
         Where a part of the facts is hidden here, the engine's word has to do.
         """
-        doubt = check_names(seen)
+        doubt, found = check_names(seen), seen.names[layer]
         reason = None if doubt in (None, "hidden") else f"the names {DOUBTS[doubt]}"
-        return cls(layer, expected, seen.names[layer], reason)
+        if found is not None and is_partial(found):
+            reason = reason or "not every fact could be read, and a partial name verifies nothing"
+        return cls(layer, expected, found, reason)
 
     @property
     def same(self) -> bool:

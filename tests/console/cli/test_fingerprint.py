@@ -191,6 +191,19 @@ def test_a_name_alone_can_be_expected(engine: FactsEngine, capsys: Captured) -> 
     assert f"{path} was expected" in capsys.readouterr().out
 
 
+def test_a_partial_name_is_never_verified_by_itself(
+    engine: FactsEngine, capsys: Captured
+) -> None:
+    engine.partial = [{"fact": "model.target.weights", "reason": "the file changed meanwhile"}]
+    for name in engine.names()[1:]:
+        assert "~" in name
+        assert deck("verify", engine.url, "--expect", name) == 1
+        assert f"is {name}; not every fact could be read" in capsys.readouterr().out
+        assert deck("verify", engine.url, "--expect", name, "--json") == 1
+        found = json.loads(capsys.readouterr().out)
+        assert (found["same"], found["found"]) == (False, name)
+
+
 def test_names_that_moved_while_no_fact_did_are_not_as_pinned(
     engine: FactsEngine, capsys: Captured, tmp_path: Path
 ) -> None:
