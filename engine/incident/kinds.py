@@ -19,7 +19,13 @@ from specdeck.engine.why.evidence import (
     span_since_start,
 )
 from specdeck.engine.why.figures import LEAST_REQUESTS
-from specdeck.engine.why.past import Heard, make_baseline, recall_looks
+from specdeck.engine.why.past import (
+    Heard,
+    is_of_another,
+    make_baseline,
+    read_model,
+    recall_looks,
+)
 from specdeck.engine.why.ranking import Diagnosis, diagnose
 
 ASKED: Final = (*BROUGHT, "pinned")
@@ -163,7 +169,8 @@ def explain(
     except WrongType:
         known = None
     before, baseline = kinds.before, None
-    if before is not None and before.total.drafts:
+    model = read_model(history, end) if heard.sample is None else heard.sample.model
+    if before is not None and before.total.drafts and not is_of_another(history, before, model):
         baseline = make_baseline(history, before, (before.start, before.end))
     heard = replace(heard, tuning=known, facts=read_draft_facts(facts))
     since = looks[0].t if before is None else before.start

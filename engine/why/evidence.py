@@ -210,6 +210,8 @@ class Evidence:
     preempted_context: float | None = None
     """Tokens that a preempted request had, on average; None where none was seen."""
     state: EngineState | None = None
+    model: str | None = None
+    """The name under which it serves, as its metrics have it."""
     tuning: Tuning | None = None
     facts: DraftFacts = NO_FACTS
     baseline: Baseline | None = None

@@ -217,7 +217,8 @@ def make_evidence(
         tuple(steps),
         waits=tuple(waits), preemptions=_preemptions(window, life if is_life else None),
         preempted_context=sum(context) / len(context) if context else None,
-        state=state, tuning=tuning, facts=facts or DraftFacts(), baseline=baseline,
+        state=state, model=None if samples[1] is None else samples[1].model,
+        tuning=tuning, facts=facts or DraftFacts(), baseline=baseline,
         since_start=is_life, missing=missing,
     )  # fmt: skip
 

@@ -55,7 +55,8 @@ def recall(history: History, start: float, end: float) -> Evidence:
     if not looks:
         reason = "no cohorts are recorded of that time"
         raise Unsupported(reason, remedy="cohorts are recorded once a minute: give a longer time")
-    return recall_looks(history, looks, start, end, baseline=recall_before(history, start))
+    baseline = recall_before(history, start, model=read_model(history, end))
+    return recall_looks(history, looks, start, end, baseline=baseline)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,16 +121,34 @@ def compare_with_past(evidence: Evidence, history: History) -> Evidence:
     """What was seen of a live engine, against what is recorded of the time before it was looked at;
     unchanged where that is too little."""
     t = evidence.t if evidence.since_start else evidence.span.start
-    before = recall_before(history, t)
+    before = recall_before(history, t, model=evidence.model)
     return evidence if before is None else with_baseline(evidence, before)
 
 
-def recall_before(history: History, t: float) -> Baseline | None:
+def read_model(history: History, t: float) -> str | None:
+    """The name under which the engine served at Unix time `t`; None where none is recorded."""
+    reading = history.reading_at(t)
+    return None if reading is None or reading.sample is None else reading.sample.model
+
+
+def is_of_another(history: History, span: CohortSpan, model: str | None) -> bool:
+    """Whether `span` is of another model than `model`: a black box is of an address, which an
+    engine with another model may have had by then."""
+    served = read_model(history, span.end)
+    return model is not None and served is not None and served != model
+
+
+def recall_before(history: History, t: float, *, model: str | None = None) -> Baseline | None:
     """How the engine was an hour before `t`, and before the first fall of its figures since then.
 
     Where too little of that was recorded, it is the engine's life before the fall. None where
-    neither is known.
+    neither is known, and where it is the past of another engine than one that serves `model`.
     """
+    found = _recall_before(history, t)
+    return None if found is None or is_of_another(history, found.span, model) else found
+
+
+def _recall_before(history: History, t: float) -> Baseline | None:
     start = t - HOUR_S - _BEFORE_S
     coverage = measure_coverage(history.readings(start, t), start, t)
     falls = [*list_falls(history, start, t)]

@@ -191,9 +191,7 @@ def test_a_name_alone_can_be_expected(engine: FactsEngine, capsys: Captured) -> 
     assert f"{path} was expected" in capsys.readouterr().out
 
 
-def test_a_partial_name_is_never_verified_by_itself(
-    engine: FactsEngine, capsys: Captured
-) -> None:
+def test_a_partial_name_is_never_verified_by_itself(engine: FactsEngine, capsys: Captured) -> None:
     engine.partial = [{"fact": "model.target.weights", "reason": "the file changed meanwhile"}]
     for name in engine.names()[1:]:
         assert "~" in name

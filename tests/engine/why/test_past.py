@@ -117,6 +117,19 @@ def test_an_engine_is_compared_with_the_time_before_its_fall(tmp_path: Path) -> 
         assert moved.before > 2 * moved.after
 
 
+def test_an_engine_is_not_compared_with_another_that_had_its_address(tmp_path: Path) -> None:
+    traffic = record_fall(tmp_path / "a.db", FALL + 240)
+    evidence = traffic.forget().run(30.0, pieces=6).evidence()
+    with closing(History(tmp_path / "a.db")) as history:
+        same = compare_with_past(replace(evidence, model="demo-target"), history)
+        assert same.baseline is not None
+        assert same.baseline.source == "history"
+        other = replace(evidence, model="other")
+        assert compare_with_past(other, history) == other
+        assert recall_before(history, T0 + FALL + 240, model="other") is None
+        assert recall(history, T0 + FALL, T0 + FALL + 240).model == "demo-target"
+
+
 def test_what_was_recorded_for_a_moment_only_knows_the_life_before_the_fall(
     tmp_path: Path,
 ) -> None:
